@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `pdlab` command. Commands are thin: they read options, call the parts, print, and choose the exit status."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from pdlab import __version__
+from pdlab.collection import resolve_inventory
+from pdlab.exit_codes import Exit
+from pdlab.runner import Outcome, PlaybookOptions
+from pdlab.session import Session, play_quietly
+from pdlab.store import RunFolder, StoreError
+
+app = typer.Typer(
+    name="pdlab",
+    help="SGLang with prefill and decode on separate GPUs: deploy, verify, benchmark, report.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+Inventory = Annotated[
+    str | None, typer.Option("--inventory", "-i", help="Inventory directory or file. Default: this machine's CPU.")
+]
+Limit = Annotated[str | None, typer.Option("--limit", "-l", help="Only these hosts, as in ansible-playbook.")]
+Tags = Annotated[str | None, typer.Option("--tags", "-t", help="Only tasks with these tags, as in ansible-playbook.")]
+SkipTags = Annotated[str | None, typer.Option("--skip-tags", help="Leave out tasks with these tags.")]
+ExtraVars = Annotated[list[str] | None, typer.Option("--extra-vars", "-e", help="key=value, JSON, or @file.")]
+Check = Annotated[bool, typer.Option("--check", "-C", help="Change nothing; say what would change.")]
+Diff = Annotated[bool, typer.Option("--diff", "-D", help="Show what changes.")]
+Verbose = Annotated[int, typer.Option("--verbose", "-v", count=True, help="More of Ansible's own output (-vvv).")]
+Runs = Annotated[
+    Path, typer.Option("--runs-dir", envvar="PDLAB_RUNS_DIR", help="Where run folders are kept.", show_default="./runs")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
+RUNS = Path("runs")
+
+
+def fail(message: str, status: Exit) -> NoReturn:
+    """End with a message on standard error."""
+    err.print(f"pdlab: {message}", style="bold red", soft_wrap=True, markup=False)
+    raise typer.Exit(int(status))
+
+
+def options_of(
+    inventory: str | None,
+    *,
+    limit: str | None = None,
+    tags: str | None = None,
+    skip_tags: str | None = None,
+    extra_vars: list[str] | None = None,
+    check: bool = False,
+    diff: bool = False,
+    verbose: int = 0,
+) -> PlaybookOptions:
+    """The user's options as ansible-playbook takes them. Ends the program when the inventory is not there."""
+    try:
+        path = resolve_inventory(inventory)
+    except FileNotFoundError as error:
+        fail(str(error), Exit.USAGE)
+    return PlaybookOptions(
+        path,
+        limit=limit,
+        tags=tags,
+        skip_tags=skip_tags,
+        extra_vars=tuple(extra_vars or ()),
+        check=check,
+        diff=diff,
+        verbosity=verbose,
+    )
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on standard output, undecorated."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_failures(outcome: Outcome) -> None:
+    """Every failure in the module's own words, or Ansible's output when no task failed."""
+    from pdlab.failures import failure_lines
+
+    for line in failure_lines(outcome):
+        err.print(line, style="red", soft_wrap=True, markup=False)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False,
+) -> None:
+    """Options of `pdlab` itself."""
+    if version:
+        out.print(f"pdlab {__version__}")
+        raise typer.Exit()
+
+
+# --- the chain ---------------------------------------------------------------------------------------------------
+
+
+def run_chain(playbook: str, options: PlaybookOptions, runs_dir: Path, *, as_json: bool = False, **variables: Any) -> None:
+    """Play a chain of stages as a run, then show what came of it. Ends the program with the run's exit status."""
+    from pdlab.closing import show_closing
+
+    console = err if as_json else out
+    session = Session(console, options, runs_dir)
+    code = session.run(playbook, variables)
+    print_failures(session.outcome)
+    if session.folder:
+        show_closing(console, session.folder, code)
+        if as_json:
+            from pdlab.results import build_report
+
+            print_json(build_report(session.folder.read()).model_dump(mode="json"))
+    elif options.check:
+        console.print(f"check mode: {session.outcome.changed} change(s) would be made; nothing was touched")
+    raise typer.Exit(int(code))
+
+
+@app.command()
+def up(
+    inventory: Inventory = None,
+    limit: Limit = None,
+    tags: Tags = None,
+    skip_tags: SkipTags = None,
+    extra_vars: ExtraVars = None,
+    check: Check = False,
+    diff: Diff = False,
+    verbose: Verbose = 0,
+    runs_dir: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """The whole job: preflight, deploy, ready, verify, benchmark, report."""
+    options = options_of(
+        inventory,
+        limit=limit,
+        tags=tags,
+        skip_tags=skip_tags,
+        extra_vars=extra_vars,
+        check=check,
+        diff=diff,
+        verbose=verbose,
+    )
+    run_chain("site", options, runs_dir, as_json=as_json)
+
+
+@app.command()
+def deploy(
+    inventory: Inventory = None,
+    limit: Limit = None,
+    tags: Tags = None,
+    skip_tags: SkipTags = None,
+    extra_vars: ExtraVars = None,
+    check: Check = False,
+    diff: Diff = False,
+    verbose: Verbose = 0,
+    runs_dir: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Preflight, install, start the servers, wait until they are ready. Changes nothing the second time."""
+    options = options_of(
+        inventory,
+        limit=limit,
+        tags=tags or "preflight,deploy,ready",
+        skip_tags=skip_tags,
+        extra_vars=extra_vars,
+        check=check,
+        diff=diff,
+        verbose=verbose,
+    )
+    run_chain("site", options, runs_dir, as_json=as_json)
+
+
+@app.command()
+def rebuild(
+    inventory: Inventory = None,
+    limit: Limit = None,
+    extra_vars: ExtraVars = None,
+    check: Check = False,
+    diff: Diff = False,
+    verbose: Verbose = 0,
+    runs_dir: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Take the services down, build the engine's environment anew from its lock, deploy again."""
+    options = options_of(inventory, limit=limit, extra_vars=extra_vars, check=check, diff=diff, verbose=verbose)
+    run_chain("rebuild", options, runs_dir, as_json=as_json)
+
+
+@app.command()
+def verify(
+    inventory: Inventory = None,
+    limit: Limit = None,
+    extra_vars: ExtraVars = None,
+    verbose: Verbose = 0,
+    runs_dir: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Known answers, PD against colocated token by token, KV-transfer counters."""
+    options = options_of(inventory, limit=limit, tags="ready,verify", extra_vars=extra_vars, verbose=verbose)
+    run_chain("site", options, runs_dir, as_json=as_json)
+
+
+@app.command()
+def bench(
+    inventory: Inventory = None,
+    limit: Limit = None,
+    sweep: Annotated[str | None, typer.Option(help="A preset of sweeps.yml instead of the inventory's.")] = None,
+    extra_vars: ExtraVars = None,
+    verbose: Verbose = 0,
+    runs_dir: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Run the sweep through the router and report it."""
+    options = options_of(inventory, limit=limit, tags="ready,benchmark,report", extra_vars=extra_vars, verbose=verbose)
+    variables = {"pd_benchmark": {"sweep": sweep}} if sweep else {}
+    run_chain("site", options, runs_dir, as_json=as_json, **variables)
+
+
+@app.command()
+def preflight(
+    inventory: Inventory = None,
+    limit: Limit = None,
+    extra_vars: ExtraVars = None,
+    verbose: Verbose = 0,
+    runs_dir: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Look at the box and judge it. Exit status 3 when something forbids a deployment."""
+    from pdlab.tables import verdict_table
+
+    options = options_of(inventory, limit=limit, extra_vars=extra_vars, verbose=verbose)
+    console = err if as_json else out
+    session = Session(console, options, runs_dir)
+    code = session.run("preflight")
+    verdicts = session.folder.read().host_records("preflight") if session.folder else {}
+    if as_json:
+        print_json({"ok": code is Exit.OK, "hosts": list(verdicts.values())})
+    else:
+        for record in verdicts.values():
+            console.print(verdict_table(record, console.width))
+    if not verdicts:
+        print_failures(session.outcome)
+    raise typer.Exit(int(code))
+
+
+# --- looking -----------------------------------------------------------------------------------------------------
+
+
+def plan_of(options: PlaybookOptions) -> dict[str, Any]:
+    """The resolved topology of an inventory. Ends the program with every fault of the inventory."""
+    outcome = play_quietly("plan", options, err)
+    results = outcome.of_action("topology")
+    if not outcome.ok or not results:
+        print_failures(outcome)
+        raise typer.Exit(int(Exit.USAGE))
+    return dict(results[0].result["plan"])
+
+
+@app.command()
+def plan(
+    inventory: Inventory = None,
+    limit: Limit = None,
+    extra_vars: ExtraVars = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the inventory and show what would run where: command lines, environment, binding, ports."""
+    from pdlab.topology import Plan
+    from pdlab.tables import plan_table
+
+    document = plan_of(options_of(inventory, limit=limit, extra_vars=extra_vars))
+    if as_json:
+        print_json(Plan.model_validate(document).model_dump(mode="json"))
+    else:
+        out.print(plan_table(document, out.width))
+
+
+@app.command()
+def status(inventory: Inventory = None, limit: Limit = None, extra_vars: ExtraVars = None, as_json: AsJson = False) -> None:
+    """What runs now, and whether it is what the inventory says."""
+    from pdlab.status import build_status
+    from pdlab.tables import status_table
+
+    outcome = play_quietly("status", options_of(inventory, limit=limit, extra_vars=extra_vars), err)
+    if not outcome.ok:
+        print_failures(outcome)
+        raise typer.Exit(int(Exit.USAGE if not outcome.of_action("pd_server") else Exit.ERROR))
+    found = build_status(outcome)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        out.print(status_table(found, out.width))
+    raise typer.Exit(int(Exit.OK if found.ok else Exit.ERROR))
+
+
+@app.command()
+def logs(
+    server: Annotated[str | None, typer.Argument(help="Server, or `router`. Default: all.")] = None,
+    inventory: Inventory = None,
+    limit: Limit = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="Lines of each log.")] = 30,
+    extra_vars: ExtraVars = None,
+) -> None:
+    """The last lines of the servers' logs."""
+    options = options_of(inventory, limit=limit, extra_vars=extra_vars)
+    outcome = play_quietly("logs", options, err, {"logs_server": server or "", "logs_lines": lines})
+    if not outcome.ok:
+        print_failures(outcome)
+        raise typer.Exit(int(Exit.ERROR))
+    for result in outcome.results:
+        for item in result.result.get("results") or []:
+            out.print(f"==> {result.host}: {item['item']['log']}", style="bold")
+            out.print(item.get("stdout") or item.get("stderr") or "", markup=False, soft_wrap=True)
+
+
+@app.command()
+def report(
+    run: Annotated[str, typer.Argument(help="A run's name, its id, a path, or `latest`.")] = "latest",
+    runs_dir: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Build a run's report again from its folder."""
+    from pdlab.report import write_report
+    from pdlab.results import build_report
+
+    try:
+        folder = RunFolder.find(runs_dir, run)
+    except StoreError as error:
+        fail(str(error), Exit.USAGE)
+    contents = folder.read()
+    found = build_report(contents)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        from pdlab.closing import show_results
+
+        written = write_report(folder)
+        show_results(out, contents)
+        out.print(f"report: {written.html}\nfindings: {written.findings}", soft_wrap=True)
+    raise typer.Exit(int(Exit.OK))
+
+
+# --- using and ending --------------------------------------------------------------------------------------------
+
+
+@app.command()
+def ask(
+    question: Annotated[str, typer.Argument(help="What to ask.")],
+    inventory: Inventory = None,
+    extra_vars: ExtraVars = None,
+    max_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 128,
+) -> None:
+    """Ask the running servers one question, through the router."""
+    from pdlab.ask import AskError, ask_once
+
+    try:
+        out.print(ask_once(plan_of(options_of(inventory, extra_vars=extra_vars)), question, max_tokens), markup=False)
+    except AskError as error:
+        fail(str(error), Exit.ERROR)
+
+
+@app.command()
+def down(
+    inventory: Inventory = None,
+    limit: Limit = None,
+    extra_vars: ExtraVars = None,
+    check: Check = False,
+    diff: Diff = False,
+    as_json: AsJson = False,
+) -> None:
+    """Stop and remove the services. The environment, the model and the runs stay."""
+    options = options_of(inventory, limit=limit, extra_vars=extra_vars, check=check, diff=diff)
+    outcome = play_quietly("down", options, err)
+    print_failures(outcome)
+    stopped = [
+        str(result.result.get("name")) for result in outcome.of_action("pd_server") if result.result.get("changed")
+    ]
+    if as_json:
+        print_json({"ok": outcome.ok, "stopped": stopped})
+    elif outcome.ok:
+        word = "would stop" if check else "stopped"
+        out.print(f"{word}: {', '.join(stopped)}" if stopped else "nothing was running")
+    raise typer.Exit(int(Exit.OK if outcome.ok else Exit.ERROR))
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        app()
+    except StoreError as error:
+        err.print(f"pdlab: {error}", style="bold red", soft_wrap=True, markup=False)
+        sys.exit(int(Exit.ERROR))

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of a chain of stages from the command line: its folder, its playbook, its end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from pdlab import __version__
+from pdlab.exit_codes import BY_STAGE, Exit
+from pdlab.failures import first_line
+from pdlab.progress import Progress
+from pdlab.runner import Cancellation, Listener, Outcome, PlaybookOptions, run_playbook
+from pdlab.store import CANCELLED, FAILED, OK, RunFolder
+
+CANCEL_PLAYBOOK = "cancel"
+
+
+@contextmanager
+def cancelled_by_signals(cancellation: Cancellation, console: Console) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask for an orderly end, and say so at once; a second one does not wait."""
+
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        if not cancellation.requested:
+            console.print("\ncancelling: ending what this run started (again to stop waiting) ...", highlight=False)
+        cancellation.request()
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+class Session:
+    """A run with a folder: `run()` plays the stages and returns the exit status."""
+
+    def __init__(self, console: Console, options: PlaybookOptions, runs_dir: Path) -> None:
+        self.console = console
+        self.options = options
+        self.runs_dir = runs_dir
+        self.cancellation = Cancellation()
+        self.folder: RunFolder | None = None
+        self.outcome = Outcome()
+
+    def run(self, playbook: str, variables: Mapping[str, Any] | None = None) -> Exit:
+        """Play one playbook as a run. In check mode nothing is kept. Raises StoreError when no folder can be made."""
+        if not self.options.check:
+            self.folder = RunFolder.create(
+                self.runs_dir,
+                command=["pdlab", *sys.argv[1:]],
+                inventory=str(self.options.inventory),
+                rehearsal=None,
+                pdlab_version=__version__,
+            )
+        with (
+            cancelled_by_signals(self.cancellation, self.console),
+            Progress(self.console, details=self.options.check or self.options.diff) as progress,
+        ):
+            self.outcome = self._play(playbook, progress, variables or {})
+            stage = progress.stages[-1].name if progress.stages else None
+            if self.outcome.status == "cancelled":
+                self._end_jobs()
+        code = self._exit(stage)
+        if self.folder:
+            why = None if code is Exit.OK else first_line(self.outcome)
+            status = {Exit.OK: OK, Exit.CANCELLED: CANCELLED}.get(code, FAILED)
+            self.folder.finish(status, int(code), why)
+        return code
+
+    def _play(self, playbook: str, listener: Listener, variables: Mapping[str, Any]) -> Outcome:
+        own = {
+            "pdlab_owner_pid": os.getpid(),
+            **({"pdlab_run_dir": str(self.folder.path)} if self.folder else {}),
+            **variables,
+        }
+        private = self.folder.ansible_path if self.folder else Path(tempfile.mkdtemp(prefix="pdlab-"))
+        try:
+            return run_playbook(
+                playbook,
+                self.options,
+                private,
+                variables=own,
+                listener=listener,
+                cancellation=self.cancellation,
+            )
+        finally:
+            if not self.folder:
+                shutil.rmtree(private, ignore_errors=True)
+
+    def _end_jobs(self) -> None:
+        """After a cancel: end the long jobs that live on a target under its service manager."""
+        if self.options.check or not self.outcome.of_action("topology"):
+            return
+        with tempfile.TemporaryDirectory(prefix="pdlab-cancel-") as private:
+            run_playbook(
+                CANCEL_PLAYBOOK,
+                PlaybookOptions(self.options.inventory, limit=self.options.limit, extra_vars=self.options.extra_vars),
+                Path(private),
+                variables={"pdlab_owner_pid": os.getpid()},
+            )
+
+    def _exit(self, stage: str | None) -> Exit:
+        if self.outcome.status == "cancelled":
+            return Exit.CANCELLED
+        if self.outcome.ok:
+            return Exit.OK
+        actions = {failure.action.removeprefix("pdlab.pdlab.") for failure in self.outcome.failures}
+        if "topology" in actions or (not stage and not self.outcome.unreachable):
+            return Exit.USAGE
+        if "run_lock" in actions and any(failure.result.get("held_by") for failure in self.outcome.failures):
+            return Exit.BUSY
+        if any(failure.result.get("failed_points") for failure in self.outcome.failures):
+            return Exit.BENCHMARK_FAILED
+        return BY_STAGE.get(stage or "", Exit.ERROR)
+
+
+def play_quietly(
+    playbook: str, options: PlaybookOptions, console: Console, variables: Mapping[str, Any] | None = None
+) -> Outcome:
+    """Play a playbook that leaves no run behind (plan, status, logs, down)."""
+    cancellation = Cancellation()
+    with (
+        cancelled_by_signals(cancellation, console),
+        tempfile.TemporaryDirectory(prefix="pdlab-") as private,
+    ):
+        return run_playbook(
+            playbook,
+            options,
+            Path(private),
+            variables={"pdlab_owner_pid": os.getpid(), **(variables or {})},
+            cancellation=cancellation,
+        )

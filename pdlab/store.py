@@ -1,0 +1,499 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The run folder as the controller sees it: make one, find one, read what it holds, update its run.json.
+
+The only place in pdlab/ that knows how a run folder is laid out. The names of its files and their atomic
+writing are in module_utils/run_folder.py, which the action plug-ins share.
+
+A run that died stays readable: a document that is missing reads as None, one that is damaged reads as None and
+is named in `RunContents.damaged`, a cut last line of a .jsonl file is left out.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
+from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import read_process, started_at
+
+LATEST = "latest"
+RUNNING = "running"
+OK = "ok"
+FAILED = "failed"
+CANCELLED = "cancelled"
+
+POINT_RECORD_PREFIX = "point-"
+LOG_TAIL_BYTES = 64 * 1024
+
+_RUN_NAME = re.compile(r"\d{8}T\d{6}Z-(?P<id>[0-9a-f]{6})")
+# A controller's clock may be set back a little between the start of its process and of its run.
+_CLOCK_SLACK_S = 5.0
+
+Document = dict[str, Any]
+
+
+class StoreError(Exception):
+    """The runs directory or a run cannot be used. The message names the path and what to do about it."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a run. `ended` is None when it never ended, `ok` is None unless it ended."""
+
+    name: str
+    started: float | None
+    ended: float | None = None
+    ok: bool | None = None
+    why: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the stage came to an end, good or bad."""
+        return self.ended is not None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took; None when one of its two events is missing."""
+        if self.started is None or self.ended is None:
+            return None
+        return max(0.0, self.ended - self.started)
+
+
+@dataclass(frozen=True)
+class PointFiles:
+    """What a run holds about one benchmark point; each part None when it is missing."""
+
+    label: str
+    planned: Document | None
+    record: Document | None
+    raw: Document | None
+
+
+@dataclass(frozen=True)
+class RunContents:
+    """Everything a report needs from a run folder, read once. Nothing here touches a disk again."""
+
+    name: str
+    path: Path
+    run: Document
+    plan: Document | None
+    stages: tuple[Stage, ...]
+    records: Mapping[str, Document]
+    points: tuple[PointFiles, ...]
+    logs: Mapping[str, str]
+    files: tuple[str, ...]
+    damaged: tuple[str, ...]
+    controller_alive: bool | None
+
+    def record(self, name: str) -> Document | None:
+        """One stage's record, or None when the run did not get that far."""
+        return self.records.get(name)
+
+    def host_records(self, kind: str) -> dict[str, Document]:
+        """The records named `<kind>-<host or server>`, by that host or server."""
+        prefix = kind + "-"
+        return {name[len(prefix) :]: data for name, data in self.records.items() if name.startswith(prefix)}
+
+    @property
+    def died(self) -> bool:
+        """Whether run.json still says "running" though its controller is gone, or was never written."""
+        if not self.run:
+            return True
+        return self.run.get("status") == RUNNING and self.controller_alive is False
+
+    @property
+    def open_stage(self) -> str | None:
+        """The stage that started and never ended: how far a run got that died."""
+        return next((stage.name for stage in reversed(self.stages) if not stage.finished), None)
+
+
+class RunFolder:
+    """One run's folder. Reading never fails on a damaged run; writing raises StoreError with a cure."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    @property
+    def name(self) -> str:
+        """The run's name, `<YYYYmmddTHHMMSSZ>-<6 hex>`."""
+        return self.path.name
+
+    @property
+    def report_path(self) -> Path:
+        """Where report.html belongs."""
+        return self.path / layout.REPORT
+
+    @property
+    def findings_path(self) -> Path:
+        """findings.md, one level up: one section a run."""
+        return self.path.parent / layout.FINDINGS
+
+    @property
+    def ansible_path(self) -> Path:
+        """The folder for ansible-runner's artifacts; made by whoever writes there first."""
+        return self.path / layout.ANSIBLE
+
+    # --- finding -----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def all_runs(cls, runs_dir: str | Path) -> list[RunFolder]:
+        """Every run below `runs_dir`, oldest first; none when the directory does not exist.
+
+        Raises StoreError when the directory cannot be read.
+        """
+        directory = Path(runs_dir)
+        try:
+            entries = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StoreError(_explain("read the runs directory", directory, error)) from error
+        return [cls(directory / name) for name in entries if _RUN_NAME.fullmatch(name)]
+
+    @classmethod
+    def find(cls, runs_dir: str | Path, reference: str = LATEST) -> RunFolder:
+        """The run that `reference` names: "latest", a name, its six-digit id, a unique prefix, or a path.
+
+        Raises StoreError that says what there is instead.
+        """
+        runs = cls.all_runs(runs_dir)
+        names = {run.name: run for run in runs}
+        if reference in names:
+            return names[reference]
+        if reference == LATEST:
+            if not runs:
+                raise StoreError(f"no run in {runs_dir}: start one with `pdlab up`, or name another --runs directory")
+            return runs[-1]
+        if os.sep in reference or reference in (os.curdir, os.pardir):
+            return cls.open(reference)
+        found = [run for run in runs if run.name.startswith(reference) or run.name.endswith("-" + reference)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            some = ", ".join(run.name for run in found[-5:])
+            raise StoreError(f"{reference!r} fits {len(found)} runs in {runs_dir}: {some}; give more of the name")
+        latest = f"the latest is {runs[-1].name}" if runs else "it holds none"
+        raise StoreError(f"no run {reference!r} in {runs_dir}; {latest}")
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """The run folder at `path`. Raises StoreError when that is no run folder."""
+        folder = Path(path).expanduser().resolve()
+        if not folder.is_dir():
+            raise StoreError(f"{folder} is not a directory; give a run's folder, its name, or `latest`")
+        if not (folder / layout.RUN).is_file() and not _RUN_NAME.fullmatch(folder.name):
+            raise StoreError(f"{folder} is no run folder (it has no {layout.RUN}); give a run's folder or its name")
+        return cls(folder)
+
+    # --- writing -----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        runs_dir: str | Path,
+        *,
+        command: Sequence[str],
+        inventory: str,
+        rehearsal: bool | None,
+        pdlab_version: str,
+    ) -> RunFolder:
+        """Start a new run folder with its run.json (status "running"). `rehearsal` None: the plan will say.
+
+        Raises StoreError when the runs directory is read-only, full, or not a directory.
+        """
+        document = {
+            "started": utc_now(),
+            "ended": None,
+            "command": list(command),
+            "inventory": str(inventory),
+            "rehearsal": rehearsal,
+            "pdlab_version": pdlab_version,
+            "controller": controller_facts(),
+            "status": RUNNING,
+            "exit_code": None,
+            "why": None,
+        }
+        try:
+            return cls(Path(layout.create_run(str(runs_dir), document)))
+        except OSError as error:
+            raise StoreError(_explain("make a run folder in", Path(runs_dir), error)) from error
+
+    def update(self, **fields: Any) -> None:
+        """Change fields of run.json, whole or not at all. Raises StoreError."""
+        document, _ = _read_json(self.path / layout.RUN)
+        try:
+            layout.write_json(str(self.path / layout.RUN), {"run": self.name, **(document or {}), **fields})
+        except OSError as error:
+            raise StoreError(_explain("write", self.path / layout.RUN, error)) from error
+
+    def finish(self, status: str, exit_code: int, why: str | None = None) -> None:
+        """Note the run's end: `status` is ok, failed or cancelled. Raises StoreError.
+
+        A stage that is still open ended here as well, and not well: a failed task skips the stage's own end.
+        """
+        events, _ = _read_jsonl(self.path / layout.STAGES)
+        try:
+            for stage in pair_stages(events):
+                if not stage.finished:
+                    layout.append_stage(str(self.path), stage.name, "end", False, why or status)
+        except OSError as error:
+            raise StoreError(_explain("write", self.path / layout.STAGES, error)) from error
+        self.update(status=status, exit_code=exit_code, why=why, ended=utc_now())
+
+    def write_plan(self, plan: Mapping[str, Any]) -> None:
+        """Keep the resolved topology. Raises StoreError."""
+        try:
+            layout.write_json(str(self.path / layout.PLAN), plan)
+        except OSError as error:
+            raise StoreError(_explain("write", self.path / layout.PLAN, error)) from error
+
+    def write_report(self, html: str) -> Path:
+        """Write report.html, whole or not at all; return its path. Raises StoreError."""
+        try:
+            layout.write_text(str(self.report_path), html)
+        except OSError as error:
+            raise StoreError(_explain("write", self.report_path, error)) from error
+        return self.report_path
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def read(self) -> RunContents:
+        """Read the whole run. Never raises for what is missing or damaged inside it."""
+        damaged: list[str] = []
+
+        def document(path: Path) -> Document | None:
+            data, fault = _read_json(path)
+            if fault:
+                damaged.append(f"{path.relative_to(self.path)}: {fault}")
+            return data
+
+        run = document(self.path / layout.RUN) or {}
+        plan = document(self.path / layout.PLAN)
+        records = {}
+        for path in sorted((self.path / layout.RECORDS).glob("*.json")):
+            data = document(path)
+            if data is not None:
+                records[path.stem] = data
+        stage_events, faults = _read_jsonl(self.path / layout.STAGES)
+        damaged += [f"{layout.STAGES}: {fault}" for fault in faults]
+        points, faults = self._points(plan, records)
+        damaged += faults
+        return RunContents(
+            name=self.name,
+            path=self.path,
+            run=run,
+            plan=plan,
+            stages=pair_stages(stage_events),
+            records=records,
+            points=points,
+            logs={path.stem: _tail(path) for path in sorted((self.path / layout.LOGS).glob("*.log"))},
+            files=tuple(sorted(str(path.relative_to(self.path)) for path in self._own_files())),
+            damaged=tuple(damaged),
+            controller_alive=controller_alive(run),
+        )
+
+    def raw_path(self, label: str) -> Path:
+        """The benchmark client's JSONL of one point."""
+        return self.path / layout.BENCH / f"{label}.jsonl"
+
+    def client_log_path(self, label: str) -> Path:
+        """The benchmark client's whole output for one point."""
+        return self.path / layout.BENCH / f"{label}.log"
+
+    def _own_files(self) -> list[Path]:
+        """The run's files for a reader, without ansible-runner's thousands."""
+        names = [self.path / name for name in (layout.RUN, layout.PLAN, layout.STAGES)]
+        for part in (layout.RECORDS, layout.BENCH, layout.LOGS):
+            names += (self.path / part).glob("*")
+        return [path for path in names if path.is_file() and not path.name.endswith(".tmp")]
+
+    def _points(
+        self, plan: Document | None, records: Mapping[str, Document]
+    ) -> tuple[tuple[PointFiles, ...], list[str]]:
+        """The points in sweep order: as planned, then any that no plan names."""
+        benchmark = (plan or {}).get("benchmark")
+        sweep = benchmark.get("points") if isinstance(benchmark, dict) else None
+        sweep = sweep if isinstance(sweep, list) else []
+        planned = {str(point["label"]): point for point in sweep if isinstance(point, dict) and "label" in point}
+        recorded = {
+            str(data.get("label") or name[len(POINT_RECORD_PREFIX) :]): data
+            for name, data in records.items()
+            if name.startswith(POINT_RECORD_PREFIX)
+        }
+        raw_labels = [path.stem for path in sorted((self.path / layout.BENCH).glob("*.jsonl"))]
+        labels = dict.fromkeys([*planned, *recorded, *raw_labels])
+        points, damaged = [], []
+        for label in labels:
+            lines, faults = _read_jsonl(self.raw_path(label))
+            damaged += [f"{layout.BENCH}/{label}.jsonl: {fault}" for fault in faults]
+            # The client appends: the last line is the measurement.
+            raw = lines[-1] if lines else None
+            points.append(PointFiles(label, planned.get(label), recorded.get(label), raw))
+        return tuple(points), damaged
+
+
+def utc_now() -> str:
+    """This moment in UTC, ISO 8601 to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def controller_facts() -> Document:
+    """What run.json keeps about the controller: its host, process and versions."""
+    try:
+        ansible_core = version("ansible-core")
+    except PackageNotFoundError:
+        ansible_core = "unknown"
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "python": platform.python_version(),
+        "ansible_core": ansible_core,
+    }
+
+
+def controller_alive(run: Mapping[str, Any]) -> bool | None:
+    """Whether the process that writes this run still lives; None when this host cannot know.
+
+    A PID is taken for another process's when that one started after the run did (PIDs are soon reused in containers).
+    """
+    controller = run.get("controller")
+    controller = controller if isinstance(controller, dict) else {}
+    pid = controller.get("pid")
+    if controller.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
+        return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    process = read_process(pid)
+    if process is not None and process.state in "ZX":
+        return False
+    began = started_at(pid)
+    started = _epoch(run.get("started"))
+    return not (began is not None and started is not None and began > started + _CLOCK_SLACK_S)
+
+
+def pair_stages(events: Sequence[Mapping[str, Any]]) -> tuple[Stage, ...]:
+    """Turn start and end events into stages, in the order in which they began.
+
+    A stage that starts again while it is open leaves the first one unfinished; an end without a start is kept.
+    """
+    stages: list[Stage] = []
+    for event in events:
+        name, at = str(event.get("stage")), event.get("time")
+        if not isinstance(at, int | float):
+            continue
+        if event.get("event") == "start":
+            stages.append(Stage(name, float(at)))
+        elif event.get("event") == "end":
+            why = event.get("why")
+            unfinished = [i for i, stage in enumerate(stages) if stage.name == name and not stage.finished]
+            index = unfinished[-1] if unfinished else None
+            started = stages[index].started if index is not None else None
+            done = Stage(name, started, float(at), bool(event.get("ok")), str(why) if why else None)
+            if index is None:
+                stages.append(done)
+            else:
+                stages[index] = done
+    return tuple(stages)
+
+
+def _read_json(path: Path) -> tuple[Document | None, str | None]:
+    """The JSON object in a file and what is wrong with it; (None, None) when there is no file."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except FileNotFoundError:
+        return None, None
+    except (OSError, ValueError) as error:
+        return None, f"cannot be read ({error})"
+    if not isinstance(data, dict):
+        return None, f"holds a {type(data).__name__}, not an object"
+    return data, None
+
+
+def _read_jsonl(path: Path) -> tuple[list[Document], list[str]]:
+    """The objects of a JSON-lines file and its faults. A cut last line is what a dying writer leaves: no fault."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return [], []
+    except OSError as error:
+        return [], [f"cannot be read ({error})"]
+    lines, faults = [], []
+    rows = text.split("\n")
+    for number, row in enumerate(rows, start=1):
+        if not row.strip():
+            continue
+        try:
+            data = json.loads(row)
+        except ValueError:
+            if number < len(rows):
+                faults.append(f"line {number} is not JSON")
+            continue
+        if isinstance(data, dict):
+            lines.append(data)
+        else:
+            faults.append(f"line {number} is no object")
+    return lines, faults
+
+
+def _tail(path: Path) -> str:
+    """The last part of a text file, from the start of a line; empty when it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - LOG_TAIL_BYTES))
+            data = stream.read()
+    except OSError:
+        return ""
+    text = data.decode("utf-8", errors="replace")
+    return text.split("\n", 1)[-1] if size > LOG_TAIL_BYTES else text
+
+
+def _epoch(moment: object) -> float | None:
+    """An ISO 8601 time as Unix seconds; None when it is none."""
+    if not isinstance(moment, str):
+        return None
+    try:
+        parsed = datetime.fromisoformat(moment)
+    except ValueError:
+        return None
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
+
+
+_CURES = {
+    errno.EACCES: "make it writable for this user, or name another directory",
+    errno.EPERM: "make it writable for this user, or name another directory",
+    errno.EROFS: "the file system is mounted read-only: name a directory on another one, or mount it read-write",
+    errno.ENOSPC: "the file system is full: free space there (`df -h` shows it), or name another directory",
+    errno.EDQUOT: "this user's disk quota is used up: free space, or name another directory",
+    errno.ENOTDIR: "a file is in the way: move it, or name another directory",
+    errno.EEXIST: "a file is in the way: move it, or name another directory",
+}
+
+
+def _explain(action: str, path: Path, error: OSError) -> str:
+    """One line: what could not be done, where, why, and what to do."""
+    cure = _CURES.get(error.errno or 0, "check the path and its permissions, or name another directory")
+    return f"cannot {action} {path.absolute()}: {error.strerror or error}; {cure}"
+
+
+def seconds_between(started: object, ended: object) -> float | None:
+    """Seconds between two ISO times of run.json; None when one is missing."""
+    first, last = _epoch(started), _epoch(ended)
+    return None if first is None or last is None else max(0.0, last - first)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From one benchmark point to the command line of SGLang's own client. Pure: no I/O, no shell.
+
+Flags are those of sglang 0.5.23 (`python -m sglang.benchmark.serving --help`).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import SYSTEM_PATH, flag_arguments
+
+CLIENT_MODULE = "sglang.benchmark.serving"
+
+# What makes a point the point that was asked for; `args` may not say otherwise.
+OWN_FLAGS = frozenset(
+    {
+        "backend",
+        "base-url",
+        "cache-report",
+        "dataset-name",
+        "disable-ignore-eos",
+        "disable-stream",
+        "disable-tqdm",
+        "flush-cache",
+        "host",
+        "max-concurrency",
+        "model",
+        "num-prompts",
+        "output-details",
+        "output-file",
+        "port",
+        "random-input-len",
+        "random-output-len",
+        "random-range-ratio",
+        "seed",
+        "served-model-name",
+        "tokenize-prompt",
+        "tokenizer",
+        "warmup-requests",
+    }
+)
+
+READY_CHECK_S = 10
+FLUSH_WAIT_S = 30
+
+
+def warmup_requests(concurrency: int, pairs: int = 1) -> int:
+    """How many requests warm the path up before a point of this concurrency is measured.
+
+    Every prefill-decode pair is met twice (the first request over a pair sets up its UCX connection), and the load
+    comes near to the point's own, without a long warm-up at high concurrency. The client runs them at the point's
+    concurrency, with 32 output tokens at most each.
+    """
+    return max(2 * pairs, min(concurrency, 16))
+
+
+def refused_flags(args: Mapping[str, Any]) -> list[str]:
+    """The keys of `args` that name a flag which the point itself decides."""
+    return [key for key in args if _flag_name(key) in OWN_FLAGS]
+
+
+def client_argv(point: Mapping[str, Any], target: Mapping[str, Any]) -> list[str]:
+    """The client's command line for one point.
+
+    `point` is a POINT: concurrency, prompts, input_len, output_len (tokens), range_ratio, seed.
+    `target` has: python (of the engine), base_url (the router's), served_name, tokenizer (directory),
+    output_file (JSONL, appended to by the client) and may have warmup (requests), pairs (of prefill and decode)
+    and args (further flags, such as {"goodput": ["ttft:500", "tpot:50"]}).
+
+    Why these flags:
+    - random-ids needs no data set from the network, and `--tokenize-prompt` sends the ids themselves, so that the
+      prompt's length is exact; as text it would be tokenized anew.
+    - `--random-range-ratio` always: the client's default, 0.0, draws lengths uniformly from one token up.
+    - `--flush-cache` after the warm-up, whose prompt is the first one measured; `--cache-report` shows what was
+      cached nevertheless.
+    - `--model` is the tokenizer's directory: the client looks for a chat template there before all else, and a
+      served name is no place to look. Native /generate requests carry no model name.
+
+    Raises ValueError when `args` names a flag that the point decides (see refused_flags).
+    """
+    args = target.get("args") or {}
+    refused = refused_flags(args)
+    if refused:
+        raise ValueError("the point itself decides: " + ", ".join(refused))
+    warmup = target.get("warmup")
+    if warmup is None:
+        warmup = warmup_requests(point["concurrency"], target.get("pairs") or 1)
+    own: dict[str, Any] = {
+        "backend": "sglang",
+        "base-url": target["base_url"],
+        "model": target["tokenizer"],
+        "served-model-name": target["served_name"],
+        "tokenizer": target["tokenizer"],
+        "dataset-name": "random-ids",
+        "tokenize-prompt": True,
+        "random-input-len": point["input_len"],
+        "random-output-len": point["output_len"],
+        "random-range-ratio": float(point["range_ratio"]),
+        "seed": point["seed"],
+        "num-prompts": point["prompts"],
+        "max-concurrency": point["concurrency"],
+        "warmup-requests": warmup,
+        "ready-check-timeout-sec": READY_CHECK_S,
+        "flush-cache": True,
+        "flush-cache-timeout": FLUSH_WAIT_S,
+        "cache-report": True,
+        "output-file": target["output_file"],
+        "output-details": True,
+    }
+    own.update({_flag_name(key): value for key, value in args.items()})
+    return [target["python"], "-m", CLIENT_MODULE, *flag_arguments(own)]
+
+
+def client_environment(python: str, home: str) -> dict[str, str]:
+    """The client's whole environment. It never asks a model hub: all that it needs lies on the target."""
+    return {
+        "PATH": posixpath.dirname(python) + ":" + SYSTEM_PATH,
+        "HOME": home,
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+def _flag_name(key: str) -> str:
+    return key.lstrip("-").replace("_", "-")

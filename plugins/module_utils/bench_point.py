@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether a benchmark point counts, and the record that it leaves. Pure.
+
+A figure exists only when everything that was asked for came back: the client calls a request successful as soon as
+its HTTP stream ended without an exception, and exits with 0 when all of them failed. So every request is looked at.
+Field names are those of the client's JSONL object (sglang 0.5.23, sglang/benchmark/serving.py).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+# One value or one list a request: too much for a record; they stay in the raw file.
+PER_REQUEST = (
+    "input_lens",
+    "output_lens",
+    "ttfts",
+    "itls",
+    "generated_texts",
+    "errors",
+    "cached_tokens",
+    "cached_tokens_details",
+)
+# The servers' own description, many kilobytes; a router answers 404 and the field is null then.
+NOT_A_RESULT = ("server_info",)
+
+# The client's words for the numbers of a POINT.
+_ARGUMENTS = {
+    "max_concurrency": "concurrency",
+    "random_input_len": "input_len",
+    "random_output_len": "output_len",
+    "random_range_ratio": "range_ratio",
+}
+_ERROR_LINES = 40
+_LINE_LENGTH = 500
+
+
+def read_output(text: str) -> dict[str, Any] | None:
+    """The client's result: the last whole JSON object of its JSONL file; None when there is none.
+
+    The client appends one line a run; a line that was cut off is not a result.
+    """
+    for line in reversed(text.splitlines()):
+        if line.strip():
+            try:
+                value = json.loads(line)
+            except ValueError:
+                return None
+            return value if isinstance(value, dict) else None
+    return None
+
+
+def judge(
+    point: Mapping[str, Any],
+    output: Mapping[str, Any] | None,
+    job: Mapping[str, Any],
+    died: Sequence[Mapping[str, Any]] = (),
+    asked: Mapping[str, int | None] | None = None,
+) -> list[dict[str, Any]]:
+    """Every check of one point: [{"id", "ok", "seen", "wanted"}], each named after the fault that it finds.
+
+    `point` is the POINT that was asked for; `output` the client's object (read_output);
+    `job` how the client ended: {"reason", "exit_code", "seconds"} (leased_job, and "vanished" when that left no word);
+    `died` the servers that were lost meanwhile: [{"name", "why"}];
+    `asked` the tokens that the client drew in all: {"input", "output"} (bench_progress.asked_tokens).
+    Checks that only record something are always ok and say so in "wanted".
+    """
+    checks = [
+        _check(
+            "server_died",
+            not died,
+            "; ".join(f"{server['name']}: {server['why']}" for server in died) or "none",
+            "no server dies or restarts during the point",
+        ),
+        _check(
+            "over_time_limit",
+            job.get("reason") != "limit",
+            _seconds(job.get("seconds")),
+            f"at most {point['limit_s']} s",
+        ),
+        _client_failed(job, bool(died)),
+    ]
+    if output is None:
+        checks.append(_check("no_output", False, "none", "one JSON object in the client's output file"))
+        return checks
+    missing = [name for name in (*_ARGUMENTS, "completed", *PER_REQUEST[:6]) if name not in output]
+    if missing:
+        checks.append(_check("no_output", False, "without " + ", ".join(missing), "the client's whole JSON object"))
+        return checks
+    checks.append(_check("no_output", True, "one JSON object", "one JSON object in the client's output file"))
+    checks.append(_wrong_point(point, output))
+    checks += _requests(point, output)
+    checks += _lengths(point, output, asked or {})
+    checks += _text(output)
+    checks += _noted(output)
+    return checks
+
+
+def reasons(checks: Iterable[Mapping[str, Any]]) -> list[str]:
+    """One line for each failed check: what was found and what was wanted."""
+    return [f"{check['id']}: {check['seen']} (wanted: {check['wanted']})" for check in checks if not check["ok"]]
+
+
+def record(
+    point: Mapping[str, Any],
+    output: Mapping[str, Any] | None,
+    job: Mapping[str, Any],
+    checks: Sequence[Mapping[str, Any]],
+    error_lines: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The document records/point-LABEL.json of a run.
+
+    A failed point says why and carries the error lines of the engine and of the client, and no figure: its
+    "result" is None. Values that JSON cannot hold become text ("inf") or None (not a number).
+    """
+    ok = all(check["ok"] for check in checks)
+    lines: list[str] = []
+    if not ok:
+        lines = [*client_errors(output), *error_lines][:_ERROR_LINES]
+    return {
+        "label": point["label"],
+        "concurrency": point["concurrency"],
+        "requested": point["prompts"],
+        "completed": _completed(output),
+        "input_len": point["input_len"],
+        "output_len": point["output_len"],
+        "range_ratio": point["range_ratio"],
+        "seed": point["seed"],
+        "ok": ok,
+        "why": reasons(checks),
+        "error_lines": lines,
+        "seconds": job.get("seconds"),
+        "checks": [dict(check) for check in checks],
+        "client": {name: job.get(name) for name in ("argv", "reason", "exit_code", "seconds", "cpu_s")},
+        "result": figures(output) if ok and output is not None else None,
+    }
+
+
+def figures(output: Mapping[str, Any]) -> dict[str, Any]:
+    """The client's object without what it keeps per request, in plain JSON values."""
+    return {name: plain(value) for name, value in output.items() if name not in PER_REQUEST + NOT_A_RESULT}
+
+
+def plain(value: Any) -> Any:
+    """The same value with infinities as text and not-a-number as None, so that strict JSON can hold it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+def client_errors(output: Mapping[str, Any] | None) -> list[str]:
+    """The requests' errors as the client kept them, the same one told once: "client: 17 × HTTP error text"."""
+    counted = Counter(_last_line(error) for error in (output or {}).get("errors") or [] if error)
+    return [
+        f"client: {count} × {error[:_LINE_LENGTH]}" if count > 1 else f"client: {error[:_LINE_LENGTH]}"
+        for error, count in counted.most_common()
+    ]
+
+
+def _client_failed(job: Mapping[str, Any], server_died: bool) -> dict[str, Any]:
+    reason, code = job.get("reason"), job.get("exit_code")
+    wanted = "the client ends by itself with exit status 0"
+    if reason == "exited":
+        seen = f"exit status {code}" if code is None or code >= 0 else f"ended by signal {-code}"
+        return _check("client_failed", code == 0, seen, wanted)
+    seen = {
+        "limit": "ended at the time limit",
+        "lease": "ended, because the controller had not asked for its progress for too long",
+        "stopped": "ended, because a server had died" if server_died else "ended by somebody",
+        "vanished": "gone without a word (killed, or the machine restarted)",
+        None: "never started",
+    }.get(reason, str(reason))
+    return _check("client_failed", False, seen, wanted)
+
+
+def _wrong_point(point: Mapping[str, Any], output: Mapping[str, Any]) -> dict[str, Any]:
+    different = [
+        f"{theirs} {output[theirs]}, not {point[ours]}"
+        for theirs, ours in _ARGUMENTS.items()
+        if output[theirs] != point[ours]
+    ]
+    return _check(
+        "wrong_point", not different, "; ".join(different) or "as asked", "the output file tells of the point asked for"
+    )
+
+
+def _requests(point: Mapping[str, Any], output: Mapping[str, Any]) -> list[dict[str, Any]]:
+    requested, errors = point["prompts"], [error for error in output["errors"] if error]
+    seen = f"{output['completed']} of {requested}"
+    if len(output["errors"]) != requested:
+        seen += f", {len(output['errors'])} sent"
+    return [
+        _check(
+            "requests_missing",
+            output["completed"] == requested and len(output["errors"]) == requested,
+            seen,
+            f"{requested} of {requested} completed",
+        ),
+        _check(
+            "request_errors",
+            not errors,
+            f"{len(errors)}: {_last_line(errors[0])[:_LINE_LENGTH]}" if errors else "0",
+            "no request ends with an error",
+        ),
+    ]
+
+
+def _lengths(
+    point: Mapping[str, Any], output: Mapping[str, Any], asked: Mapping[str, int | None]
+) -> list[dict[str, Any]]:
+    return [
+        _length(
+            "input_length_wrong", output["input_lens"], point["input_len"], point["range_ratio"], asked.get("input")
+        ),
+        _length(
+            "output_length_wrong", output["output_lens"], point["output_len"], point["range_ratio"], asked.get("output")
+        ),
+    ]
+
+
+def _length(identity: str, lengths: Sequence[int], full: int, ratio: float, asked: int | None) -> dict[str, Any]:
+    """Each request within what the client may draw, and all together what it said that it drew."""
+    least = full if ratio >= 1.0 else max(int(full * ratio), 1)
+    wrong = [length for length in lengths if not least <= length <= full]
+    total = sum(lengths)
+    wanted = f"{full} tokens a request" if least == full else f"{least} to {full} tokens a request"
+    if asked is not None:
+        wanted += f", {asked} in all"
+    seen = (
+        f"{total} in all" if not wrong else f"{len(wrong)} requests with {min(wrong)} to {max(wrong)}, {total} in all"
+    )
+    return _check(identity, not wrong and (asked is None or total == asked), seen, wanted)
+
+
+def _text(output: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The client stamps the first token at the first text, so tokens without text have a TTFT of 0 and no TPOT."""
+    rows = [
+        (ttft, length, text)
+        for ttft, length, text, error in zip(  # noqa: B905  strict= came with Python 3.10
+            output["ttfts"], output["output_lens"], output["generated_texts"], output["errors"]
+        )
+        if not error
+    ]
+    zero = sum(1 for ttft, _length_, _text_ in rows if not ttft > 0)
+    silent = sum(1 for _ttft, length, text in rows if length > 0 and not text)
+    return [
+        _check("ttft_zero", not zero, f"{zero} requests", "every first token has a time"),
+        _check("tokens_without_text", not silent, f"{silent} requests", "output tokens have text"),
+    ]
+
+
+def _noted(output: Mapping[str, Any]) -> list[dict[str, Any]]:
+    noted = []
+    total, again = output.get("total_output_tokens"), output.get("total_output_tokens_retokenized")
+    if total and again is not None:
+        noted.append(
+            _check(
+                "retokenized_drift",
+                True,
+                f"{again} of {total} tokens ({again / total - 1.0:+.1%})",
+                "noted: the output's text, tokenized again",
+            )
+        )
+    cached = output.get("cached_tokens")
+    if cached is not None:
+        asked = sum(output["input_lens"])
+        noted.append(
+            _check(
+                "cache_warm",
+                True,
+                f"{sum(cached)} of {asked} input tokens",
+                "noted: input tokens that were served from a prefix cache",
+            )
+        )
+    return noted
+
+
+def _completed(output: Mapping[str, Any] | None) -> int:
+    """Requests that ended without an error, as the client counts them; 0 when it left no word."""
+    completed = (output or {}).get("completed")
+    return completed if isinstance(completed, int) else 0
+
+
+def _check(identity: str, ok: bool, seen: str, wanted: str) -> dict[str, Any]:
+    return {"id": identity, "ok": ok, "seen": seen, "wanted": wanted}
+
+
+def _last_line(text: str) -> str:
+    """Of a traceback the line that names the fault; of anything else its last line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def _seconds(value: Any) -> str:
+    return "unknown" if value is None else f"{value:.1f} s"

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From one description of a server to its argv and environment. Pure: no I/O, no shell.
+
+Both doors use this: the pd_server module on the target, and the topology rules for `pdlab plan`.
+Flags are those of sglang 0.5.x (`python -m sglang.launch_server --help`) and sglang-router 0.3.x.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PREFILL = "prefill"
+DECODE = "decode"
+COLOCATED = "colocated"
+ROUTER = "router"
+ENGINE_ROLES = (PREFILL, DECODE, COLOCATED)
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def flag_arguments(args: Mapping[str, Any]) -> list[str]:
+    """Turn `{"attention-backend": "fa3", "enable-metrics": True, "cuda-graph-bs": [1, 2]}` into argv items.
+
+    True gives the bare flag; False and None leave it out; a list gives one flag with several values;
+    a mapping gives its JSON. Leading dashes in a key are allowed and ignored. Order is kept.
+    """
+    argv: list[str] = []
+    for key, value in args.items():
+        flag = "--" + key.lstrip("-").replace("_", "-")
+        if value is None or value is False:
+            continue
+        argv.append(flag)
+        if value is True:
+            continue
+        if isinstance(value, Mapping):
+            argv.append(json.dumps(value, ensure_ascii=False))
+        elif isinstance(value, (list, tuple)):
+            argv.extend(str(item) for item in value)
+        else:
+            argv.append(str(value))
+    return argv
+
+
+def numactl_prefix(numa_node: int | None) -> list[str]:
+    """`numactl` in front of the server, binding CPUs and memory to one node; nothing when no node is named."""
+    if numa_node is None:
+        return []
+    return ["numactl", f"--cpunodebind={numa_node}", f"--membind={numa_node}"]
+
+
+def engine_argv(server: Mapping[str, Any]) -> list[str]:
+    """The command line of an SGLang server, numactl first.
+
+    `server` has: role, python, model_path, served_name, device, address, port, nccl_port, gpus (list of int),
+    tp, numa_node, args; bootstrap_port and transfer_backend for prefill and decode.
+    What `args` names replaces the derived flag of the same name.
+    """
+    derived: dict[str, Any] = {
+        "model-path": server["model_path"],
+        "served-model-name": server["served_name"],
+        "host": server["address"],
+        "port": server["port"],
+        "nccl-port": server.get("nccl_port"),
+        "device": server["device"],
+        "tp-size": server.get("tp") or 1,
+        "base-gpu-id": min(server["gpus"]) if server.get("gpus") else None,
+        "enable-metrics": True,
+    }
+    if server["role"] in (PREFILL, DECODE):
+        derived["disaggregation-mode"] = server["role"]
+        derived["disaggregation-transfer-backend"] = server.get("transfer_backend") or "nixl"
+    if server["role"] == PREFILL:
+        derived["disaggregation-bootstrap-port"] = server["bootstrap_port"]
+    derived.update({key.lstrip("-").replace("_", "-"): value for key, value in (server.get("args") or {}).items()})
+    return [
+        *numactl_prefix(server.get("numa_node")),
+        server["python"],
+        "-m",
+        "sglang.launch_server",
+        *flag_arguments(derived),
+    ]
+
+
+def router_argv(router: Mapping[str, Any]) -> list[str]:
+    """The command line of the router.
+
+    `router` has: python, address, port, prometheus_host, prometheus_port, policy, args and
+    workers: [{role, url, bootstrap_port}]. A prefill is always given with its bootstrap port: without one the
+    router sends null and decode falls back to its own port.
+    """
+    workers: Sequence[Mapping[str, Any]] = router["workers"]
+    argv = [router["python"], "-m", "sglang_router.launch_router"]
+    colocated = [worker["url"] for worker in workers if worker["role"] == COLOCATED]
+    if colocated:
+        argv += ["--worker-urls", *colocated]
+    else:
+        argv.append("--pd-disaggregation")
+        for worker in workers:
+            if worker["role"] == PREFILL:
+                argv += ["--prefill", worker["url"], str(worker["bootstrap_port"])]
+        for worker in workers:
+            if worker["role"] == DECODE:
+                argv += ["--decode", worker["url"]]
+    derived: dict[str, Any] = {
+        "host": router["address"],
+        "port": router["port"],
+        "prometheus-host": router["prometheus_host"],
+        "prometheus-port": router["prometheus_port"],
+        "policy": router["policy"],
+    }
+    derived.update({key.lstrip("-").replace("_", "-"): value for key, value in (router.get("args") or {}).items()})
+    return argv + flag_arguments(derived)
+
+
+def server_argv(server: Mapping[str, Any]) -> list[str]:
+    """The command line of any server that pdlab runs, by its role."""
+    return router_argv(server) if server["role"] == ROUTER else engine_argv(server)
+
+
+def server_environment(server: Mapping[str, Any]) -> dict[str, str]:
+    """The whole environment of a server's process; nothing is inherited from whoever starts it.
+
+    SGLANG_HOST_IP pins the rank address, which otherwise depends on the default route (sglang
+    utils/network.py). SGLANG_CRASH_ON_NUMA_BIND_FAILURE turns a wrong GPU to node map into a failed start.
+    """
+    python = server["python"]
+    environment = {
+        "PATH": posixpath.dirname(python) + ":" + SYSTEM_PATH,
+        "HOME": server["home"],
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if server["role"] in ENGINE_ROLES:
+        environment["HF_HUB_OFFLINE"] = "1"
+        environment["SGLANG_HOST_IP"] = server["address"]
+        if server.get("numa_node") is not None:
+            environment["SGLANG_CRASH_ON_NUMA_BIND_FAILURE"] = "1"
+    environment.update({key: _text(value) for key, value in (server.get("env") or {}).items()})
+    return environment
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, (Mapping, list)):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The layout of a run folder and the only writers of its files.
+
+Action plug-ins write here while a run goes on; pdlab/store.py reads. Every document is written whole and
+renamed into place, every log line is appended with one write, so a run that dies stays readable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+RUN = "run.json"
+PLAN = "plan.json"
+STAGES = "stages.jsonl"
+RECORDS = "records"
+BENCH = "bench"
+LOGS = "logs"
+ANSIBLE = "ansible"
+REPORT = "report.html"
+FINDINGS = "findings.md"
+
+
+def new_run_name(now: float | None = None) -> str:
+    """A name that sorts by time (UTC) and does not clash: 20260131T235959Z-1a2b3c."""
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now)) + "-" + secrets.token_hex(3)
+
+
+def create_run(runs_dir: str, document: Mapping[str, Any]) -> str:
+    """Make a new run folder below `runs_dir` with its run.json; return its absolute path.
+
+    Raises OSError when the folder cannot be made (read-only or full file system, a file in the way).
+    """
+    name = new_run_name()
+    run_dir = os.path.join(os.path.abspath(runs_dir), name)
+    os.makedirs(runs_dir, exist_ok=True)
+    os.mkdir(run_dir, 0o700)
+    for part in (RECORDS, BENCH, LOGS):
+        os.mkdir(os.path.join(run_dir, part))
+    write_json(os.path.join(run_dir, RUN), {"run": name, **document})
+    return run_dir
+
+
+def write_text(path: str, text: str, mode: int = 0o644) -> None:
+    """Replace a file by `text`, whole or not at all. Raises OSError."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def write_json(path: str, data: Any) -> None:
+    """Replace a file by `data` as JSON, whole or not at all. Raises OSError."""
+    write_text(path, json.dumps(data, indent=1, ensure_ascii=False, default=str) + "\n")
+
+
+def record_path(run_dir: str, name: str) -> str:
+    """Where the document `name` of a run lies."""
+    return os.path.join(run_dir, RECORDS, name + ".json")
+
+
+def write_record(run_dir: str, name: str, data: Mapping[str, Any]) -> None:
+    """Keep one stage's result as records/NAME.json. Raises OSError."""
+    os.makedirs(os.path.join(run_dir, RECORDS), exist_ok=True)
+    write_json(record_path(run_dir, name), data)
+
+
+def bench_dir(run_dir: str) -> str:
+    """The folder of a run's raw benchmark output; made when missing."""
+    path = os.path.join(run_dir, BENCH)
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
+def append_stage(run_dir: str, stage: str, event: str, ok: bool | None = None, why: str | None = None) -> None:
+    """Note that a stage started or ended. One line, one write. Raises OSError."""
+    line = {"stage": stage, "event": event, "time": time.time()}
+    if event == "end":
+        line.update(ok=ok, why=why)
+    with open(os.path.join(run_dir, STAGES), "a", encoding="utf-8") as stream:
+        stream.write(json.dumps(line, ensure_ascii=False) + "\n")

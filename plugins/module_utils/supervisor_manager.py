@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Services kept by supervisor (PyPI), for hosts where PID 1 is not systemd or we are not root.
+
+One supervisord for each pdlab root, started when it is first needed, in its own session with a clean environment.
+Under root/supervisor/: supervisord.conf, conf.d/NAME.conf, starts/NAME/, supervisord.log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import glob
+import hashlib
+import http.client
+import os
+import pwd
+import resource
+import signal
+import socket
+import stat
+import time
+import xmlrpc.client
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.pdlab.pdlab.plugins.module_utils import processes
+from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import SYSTEM_PATH
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import (
+    PREFIX,
+    DefinitionError,
+    ServiceDefinition,
+)
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import (
+    ABSENT,
+    FAILED,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    SUPERVISOR,
+    ServiceError,
+    ServiceManager,
+    ServiceStatus,
+)
+from ansible_collections.pdlab.pdlab.plugins.module_utils.supervisor_program import LAUNCHER, SHELL, program_text
+from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import under
+from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import read_text, remove_file, replace_text
+
+# supervisord first binds PATH.PID and then links it; sun_path holds 107 bytes (unix(7)).
+SOCKET_PATH_BYTES = 96
+CALL_TIMEOUT_S = 10.0
+DAEMON_START_S = 15.0
+STOP_MARGIN_S = 10.0
+POLL_S = 0.1
+# supervisor/xmlrpc.py, Faults
+_BAD_NAME, _NOT_RUNNING, _ALREADY_STARTED, _ALREADY_ADDED = 10, 70, 60, 90
+_SPAWN_ERROR, _STILL_RUNNING = 50, 91
+# supervisor/states.py, ProcessStates
+_STATES = {0: STOPPED, 10: RUNNING, 20: RUNNING, 30: STARTING, 40: STOPPED, 100: STOPPED, 200: FAILED, 1000: FAILED}
+_STOPPED, _BACKOFF, _EXITED, _FATAL = 0, 30, 100, 200
+# What a server needs; raised in supervisord, which its programs inherit, as far as this user may.
+_LIMITS = (
+    (resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY),
+    (resource.RLIMIT_NOFILE, 1048576),
+    (resource.RLIMIT_STACK, 67108864),
+)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=CALL_TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(CALL_TIMEOUT_S)
+        self.sock.connect(self._path)
+
+
+class _UnixTransport(xmlrpc.client.Transport):
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def make_connection(self, host: Any) -> http.client.HTTPConnection:
+        return _UnixConnection(self._path)
+
+
+class SupervisorManager(ServiceManager):
+    """Programs of one supervisord."""
+
+    kind = SUPERVISOR
+
+    def __init__(self, root: str, supervisord: str) -> None:
+        if glob.escape(root) != root:
+            raise ServiceError(f"pd_root {root!r} has one of * ? [, which supervisor takes for a pattern; use another path")
+        self._dir = under(root, "supervisor")
+        self._supervisord = supervisord
+        self._conf = under(self._dir, "supervisord.conf")
+        self._socket = socket_path(self._dir)
+
+    # --- definitions ---
+
+    def path(self, name: str) -> str:
+        return under(self._dir, "conf.d", name + ".conf")
+
+    def render(self, definition: ServiceDefinition) -> str:
+        if definition.user and os.geteuid() != 0 and definition.user != pwd.getpwuid(os.geteuid()).pw_name:
+            raise DefinitionError(f"{definition.name}: user: only root can run a service as {definition.user!r}")
+        return program_text(definition, self._start_token(definition.name))
+
+    def read(self, name: str) -> str | None:
+        return read_text(self.path(name))
+
+    def write(self, definition: ServiceDefinition) -> bool:
+        text = self.render(definition)
+        for folder in ("conf.d", "starts", under("starts", definition.name)):
+            os.makedirs(under(self._dir, folder), mode=0o755, exist_ok=True)
+        if definition.user:
+            account = pwd.getpwnam(definition.user)
+            os.chown(os.path.dirname(self._start_token(definition.name)), account.pw_uid, account.pw_gid)
+        # The environment may hold a token.
+        return replace_text(self.path(definition.name), text, mode=0o600)
+
+    def remove(self, name: str) -> bool:
+        removed = remove_file(self.path(name))
+        remove_file(self._start_token(name))
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(self._start_token(name)))
+        if self._answers():
+            self._call("reloadConfig")
+            self._unload(name)
+        return removed
+
+    def services(self) -> list[str]:
+        return sorted(path.stem for path in Path(self._dir, "conf.d").glob(PREFIX + "*.conf"))
+
+    # --- state ---
+
+    def status(self, name: str) -> ServiceStatus:
+        if self.read(name) is None:
+            return ServiceStatus(ABSENT, enabled=False)
+        info = self._info(name) if self._answers() else None
+        return ServiceStatus(STOPPED) if info is None else parse_status(info)
+
+    def start(self, name: str) -> None:
+        with self._lock():
+            self._ensure_daemon()
+        info = self._info(name)
+        if info is not None and (info["pid"] or info["state"] == _BACKOFF):
+            self._stop_and_wait(name, None)
+        self._end_leftovers()
+        with self._lock():
+            self._call("reloadConfig")
+            self._unload(name)
+            Path(self._start_token(name)).touch()
+            # Adding a group starts its program when that is autostart; asking again is then answered "started".
+            with _tolerating(_ALREADY_ADDED):
+                self._call("addProcessGroup", name)
+            with _tolerating(_ALREADY_STARTED, _SPAWN_ERROR):
+                self._call("startProcess", name, False)
+
+    def stop(self, name: str, timeout_s: float) -> bool:
+        info = self._info(name) if self._answers() else None
+        if info is None:
+            return False
+        ran = bool(info["pid"]) or info["state"] == _BACKOFF
+        if ran:
+            self._stop_and_wait(name, timeout_s)
+        self._end_leftovers()
+        return ran
+
+    def _stop_and_wait(self, name: str, timeout_s: float | None) -> None:
+        with _tolerating(_NOT_RUNNING):
+            self._call("stopProcess", name, False)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s + STOP_MARGIN_S
+        while True:
+            info = self._info(name)
+            if info is None or (not info["pid"] and info["state"] in (_STOPPED, _EXITED, _FATAL)):
+                return
+            if deadline is not None and time.monotonic() > deadline:
+                raise ServiceError(f"{name} (PID {info['pid']}) still runs {timeout_s:.0f} s after supervisor was asked "
+                                   "to stop it")
+            processes.stop_if_controller_gone()
+            time.sleep(POLL_S)
+
+    def _unload(self, name: str) -> None:
+        """Make supervisord forget a stopped program, so that adding it again reads the file anew."""
+        with _tolerating(_BAD_NAME):
+            self._call("removeProcessGroup", name)
+
+    def _end_leftovers(self) -> None:
+        """End processes of lives that are over: in supervisord's session, but of no program that it knows now.
+
+        A main process that was killed can leave workers behind that still hold its ports and GPU memory.
+        """
+        daemon = int(self._call("getPID"))
+        # The table first: a program that starts between the two reads is then known, not left over.
+        table = processes.all_processes()
+        if daemon not in table:
+            return
+        mains = [int(info["pid"]) for info in self._call("getAllProcessInfo") if info["pid"]]
+        living = {pid for main in mains for pid in processes.process_tree(main, table)} | {daemon, *mains}
+        kept = {table[daemon].group} | {table[pid].group for pid in living if pid in table}
+        session = table[daemon].session
+        for group in {p.group for p in table.values() if p.session == session and p.state not in "ZX"} - kept:
+            processes.end_group(group, grace_s=3.0)
+
+    def _info(self, name: str) -> dict[str, Any] | None:
+        try:
+            return dict(self._call("getProcessInfo", name))
+        except xmlrpc.client.Fault as fault:
+            if fault.faultCode == _BAD_NAME:
+                return None
+            raise ServiceError(f"supervisord would not say how {name} is: {fault.faultString}") from fault
+
+    def _start_token(self, name: str) -> str:
+        return under(self._dir, "starts", name, "now")
+
+    # --- the daemon ---
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        proxy = xmlrpc.client.ServerProxy("http://localhost/RPC2", transport=_UnixTransport(self._socket))
+        try:
+            return getattr(proxy.supervisor, method)(*arguments)
+        except xmlrpc.client.Fault:
+            raise
+        except (OSError, http.client.HTTPException, xmlrpc.client.Error) as error:
+            raise ServiceError(f"supervisord at {self._socket} does not answer {method}: {error}") from error
+
+    def _answers(self) -> bool:
+        if not os.path.exists(self._socket):
+            return False
+        try:
+            return self._call("getState")["statename"] == "RUNNING"
+        except (ServiceError, xmlrpc.client.Fault):
+            return False
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        os.makedirs(self._dir, mode=0o755, exist_ok=True)
+        with open(under(self._dir, "lock"), "w") as stream:
+            while True:
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    processes.stop_if_controller_gone()
+                    time.sleep(POLL_S)
+            yield
+
+    def _ensure_daemon(self) -> None:
+        if self._answers():
+            return
+        if not os.access(self._supervisord, os.X_OK):
+            raise ServiceError(f"{self._supervisord} is missing or cannot be run, so no service can be started; install "
+                               "supervisor there (the engine role does) and run again")
+        self._end_lost_daemons()
+        make_private_dir(os.path.dirname(self._socket), shared=os.path.dirname(self._socket) == self._dir)
+        for folder in ("conf.d", "starts"):
+            os.makedirs(under(self._dir, folder), mode=0o755, exist_ok=True)
+        replace_text(self._conf, daemon_config(self._dir, self._socket), mode=0o600)
+        remove_file(self._socket)
+        outcome = processes.run_watched(
+            [self._supervisord, "-c", self._conf],
+            DAEMON_START_S,
+            env={"PATH": SYSTEM_PATH, "LANG": "C.UTF-8", "PYTHONUTF8": "1", "HOME": os.path.expanduser("~")},
+            cwd="/",
+            before=raise_limits,
+        )
+        deadline = time.monotonic() + DAEMON_START_S
+        while outcome.rc == 0 and time.monotonic() < deadline:
+            if self._answers():
+                return
+            processes.stop_if_controller_gone()
+            time.sleep(POLL_S)
+        log = (read_text(under(self._dir, "supervisord.log")) or "").splitlines()[-5:]
+        said = "\n".join([*outcome.stdout.splitlines(), *outcome.stderr.splitlines(), *log])
+        raise ServiceError(f"supervisord did not start ({self._supervisord} -c {self._conf}):\n{said}")
+
+    def _end_lost_daemons(self) -> None:
+        """End a supervisord of this root that no longer answers (its folder was removed under it), with its programs."""
+        lost = [
+            process
+            for process in processes.all_processes().values()
+            if process.pid != os.getpid() and is_daemon_of(processes.command_line(process.pid), self._conf)
+        ]
+        for daemon in lost:
+            with contextlib.suppress(OSError):
+                os.kill(daemon.pid, signal.SIGTERM)
+            deadline = time.monotonic() + STOP_MARGIN_S
+            while processes.is_alive(daemon.pid, daemon.start_ticks) and time.monotonic() < deadline:
+                time.sleep(POLL_S)
+            table = processes.all_processes().values()
+            for group in {p.group for p in table if p.session == daemon.session and p.state not in "ZX"}:
+                processes.end_group(group, grace_s=1.0)
+
+
+@contextlib.contextmanager
+def _tolerating(*codes: int) -> Iterator[None]:
+    try:
+        yield
+    except xmlrpc.client.Fault as fault:
+        if fault.faultCode not in codes:
+            raise ServiceError(f"supervisord refused: {fault.faultString}") from fault
+
+
+def is_daemon_of(argv: list[str], conf: str) -> bool:
+    """Tell whether this command line is a supervisord that was started with this configuration."""
+    return conf in argv and any(os.path.basename(item) == "supervisord" for item in argv)
+
+
+def parse_status(info: dict[str, Any]) -> ServiceStatus:
+    """Turn supervisor's getProcessInfo into a status."""
+    state, pid = _STATES.get(int(info["state"]), FAILED), int(info["pid"]) or None
+    detail = str(info["statename"]) + (f", {info['spawnerr']}" if info["spawnerr"] else "")
+    if pid is not None and processes.command_line(pid)[:3] == [SHELL, "-c", LAUNCHER]:
+        # The launcher waits before it becomes the server again: there is no server process now.
+        state, pid, detail = STARTING, None, "waits before it starts again"
+    ended = int(info["stop"]) > 0
+    exit_code = int(info["exitstatus"])
+    if state == STOPPED and int(info["state"]) == _EXITED and exit_code != 0:
+        state = FAILED
+    return ServiceStatus(
+        state=state,
+        pid=pid,
+        # supervisor keeps -1 for any signal.
+        exit_code=exit_code if ended and not info["pid"] else None,
+        started_at=float(info["start"]) or None,
+        detail=detail,
+    )
+
+
+def socket_path(directory: str) -> str:
+    """Return where supervisord listens: in its own folder, or in a short private one when that path is too long."""
+    path = under(directory, "supervisor.sock")
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
+        return path
+    short = hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
+    base = "/run" if os.geteuid() == 0 else "/tmp"  # noqa: S108 - private and checked, see make_private_dir
+    return f"{base}/pdlab-{os.geteuid()}-{short}/supervisor.sock"
+
+
+def make_private_dir(path: str, shared: bool = False) -> None:
+    """Make a folder that only this user can enter; with `shared` only make it.
+
+    Raises ServiceError when something else is already there under that name.
+    """
+    os.makedirs(path, mode=0o755 if shared else 0o700, exist_ok=True)
+    seen = os.lstat(path)
+    if shared or (stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid() and not seen.st_mode & 0o077):
+        return
+    raise ServiceError(f"{path} is not a private folder of this user, so supervisord's socket cannot be put there; "
+                       "remove it or choose a shorter pd_root")
+
+
+def daemon_config(directory: str, socket_file: str) -> str:
+    """Return supervisord's own configuration."""
+
+    def at(name: str) -> str:
+        return under(directory, name).replace("%", "%%")
+
+    return f"""; Written by pdlab; a change made here is overwritten.
+[supervisord]
+logfile={at("supervisord.log")}
+logfile_maxbytes=10MB
+logfile_backups=2
+pidfile={at("supervisord.pid")}
+childlogdir={at("")}
+nodaemon=false
+nocleanup=true
+minfds=256
+minprocs=16
+
+[unix_http_server]
+file={socket_file.replace("%", "%%")}
+chmod=0700
+
+[rpcinterface:supervisor]
+supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
+
+[supervisorctl]
+serverurl=unix://{socket_file.replace("%", "%%")}
+
+[include]
+files=conf.d/{PREFIX}*.conf
+"""
+
+
+def raise_limits() -> None:
+    """Raise this process's limits to what a server needs, or as far as this user may."""
+    for which, wanted in _LIMITS:
+        soft, hard = resource.getrlimit(which)
+        if not _above(wanted, soft):
+            continue
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(which, (wanted, wanted if _above(wanted, hard) else hard))
+            continue
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(which, (hard, hard))
+
+
+def _above(first: int, second: int) -> bool:
+    if second == resource.RLIM_INFINITY:
+        return False
+    return first == resource.RLIM_INFINITY or first > second

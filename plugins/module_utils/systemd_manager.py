@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Services kept by systemd: system units in /etc/systemd/system, driven by systemctl."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from ansible_collections.pdlab.pdlab.plugins.module_utils import processes
+from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import SYSTEM_PATH
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import PREFIX, ServiceDefinition
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import (
+    ABSENT,
+    FAILED,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    SYSTEMD,
+    ServiceError,
+    ServiceManager,
+    ServiceStatus,
+)
+from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_unit import unit_name, unit_text
+from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import read_text, remove_file, replace_text
+
+UNIT_DIR = "/etc/systemd/system"
+# What systemd needs beyond TimeoutStopSec to kill and to clean up.
+STOP_MARGIN_S = 15.0
+_PROPERTIES = (
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "Result",
+    "MainPID",
+    "ExecMainPID",
+    "ExecMainCode",
+    "ExecMainStatus",
+    "UnitFileState",
+    "NeedDaemonReload",
+)
+# si_code of SIGCHLD (bits/siginfo-consts.h): how the main process ended.
+_CLD_EXITED, _CLD_KILLED, _CLD_DUMPED = 1, 2, 3
+
+
+class SystemdManager(ServiceManager):
+    """System units. Needs root and systemd as PID 1."""
+
+    kind = SYSTEMD
+
+    def __init__(self, unit_dir: str = UNIT_DIR) -> None:
+        self._unit_dir = unit_dir
+        self._written: set[str] = set()
+
+    def path(self, name: str) -> str:
+        return os.path.join(self._unit_dir, unit_name(name))
+
+    def render(self, definition: ServiceDefinition) -> str:
+        return unit_text(definition)
+
+    def read(self, name: str) -> str | None:
+        return read_text(self.path(name))
+
+    def write(self, definition: ServiceDefinition) -> bool:
+        # The environment may hold a token; systemd itself reads the file as root.
+        changed = replace_text(self.path(definition.name), self.render(definition), mode=0o600)
+        if changed:
+            self._written.add(definition.name)
+        return changed
+
+    def remove(self, name: str) -> bool:
+        if self.read(name) is None:
+            return False
+        self._systemctl("disable", "--quiet", unit_name(name))
+        removed = remove_file(self.path(name))
+        self._systemctl("daemon-reload")
+        self._systemctl("reset-failed", unit_name(name), check=False)
+        self._written.discard(name)
+        return removed
+
+    def start(self, name: str) -> None:
+        properties = self._show(name)
+        if name in self._written or properties["NeedDaemonReload"] == "yes" or properties["LoadState"] != "loaded":
+            self._systemctl("daemon-reload")
+            self._written.discard(name)
+            properties = self._show(name)
+        if properties["LoadState"] != "loaded":
+            raise ServiceError(f"systemd cannot load {self.path(name)}: it is {properties['LoadState']}")
+        if properties["UnitFileState"] == "disabled":
+            self._systemctl("enable", "--quiet", unit_name(name))
+        if properties["ActiveState"] == "failed":
+            self._systemctl("reset-failed", unit_name(name), check=False)
+        # restart, because a job that ended well counts as active and a plain start would do nothing.
+        self._systemctl("restart", unit_name(name), timeout_s=600.0)
+
+    def stop(self, name: str, timeout_s: float) -> bool:
+        before = self._show(name)
+        ran = before["ActiveState"] in ("active", "activating", "deactivating", "reloading")
+        if ran:
+            self._systemctl("stop", unit_name(name), timeout_s=timeout_s + STOP_MARGIN_S)
+        if before["ActiveState"] == "failed" or self._show(name)["ActiveState"] == "failed":
+            self._systemctl("reset-failed", unit_name(name), check=False)
+        if self._show(name)["ActiveState"] != "inactive":
+            raise ServiceError(f"{name} still runs {timeout_s + STOP_MARGIN_S:.0f} s after systemd was asked to stop it")
+        return ran
+
+    def status(self, name: str) -> ServiceStatus:
+        if self.read(name) is None:
+            return ServiceStatus(ABSENT, enabled=False)
+        return parse_status(self._show(name))
+
+    def services(self) -> list[str]:
+        return sorted(path.stem for path in Path(self._unit_dir).glob(PREFIX + "*.service"))
+
+    def _show(self, name: str) -> dict[str, str]:
+        text = self._systemctl("show", unit_name(name), "--property=" + ",".join(_PROPERTIES))
+        return dict.fromkeys(_PROPERTIES, "") | dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+    def _systemctl(self, *arguments: str, timeout_s: float = 60.0, check: bool = True) -> str:
+        outcome = processes.run_watched(
+            ["systemctl", "--no-pager", "--no-ask-password", *arguments],
+            timeout_s,
+            env={"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8"},
+        )
+        if check and (outcome.rc != 0 or outcome.timed_out):
+            said = outcome.stderr.strip() or outcome.stdout.strip()
+            late = f" (no answer in {timeout_s:.0f} s)" if outcome.timed_out else ""
+            raise ServiceError(f"systemctl {' '.join(arguments)} failed{late}: {said}")
+        return outcome.stdout
+
+
+def parse_status(properties: dict[str, str]) -> ServiceStatus:
+    """Turn the properties of `systemctl show` into a status."""
+    active, sub = properties["ActiveState"], properties["SubState"]
+    pid = int(properties["MainPID"] or 0) or None
+    exit_code = _exit_code(properties)
+    detail = f"{active}/{sub}, {properties['Result']}"
+    if active == "activating":
+        state = STARTING
+    elif active == "active":
+        state = STOPPED if sub == "exited" else RUNNING
+    else:
+        state = FAILED if active == "failed" else STOPPED
+    return ServiceStatus(
+        state=state,
+        pid=pid,
+        exit_code=exit_code,
+        started_at=processes.started_at(pid) if pid else None,
+        enabled=properties["UnitFileState"] != "disabled",
+        detail=detail,
+    )
+
+
+def _exit_code(properties: dict[str, str]) -> int | None:
+    code, status = int(properties["ExecMainCode"] or 0), int(properties["ExecMainStatus"] or 0)
+    if code == _CLD_EXITED:
+        return status
+    if code in (_CLD_KILLED, _CLD_DUMPED):
+        return -status if status in set(signal.Signals) else -signal.SIGKILL
+    return None

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The public inventory variables: one table of their shapes, and the flags that they already decide."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.pdlab.pdlab.plugins.module_utils import shapes
+from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import COLOCATED, DECODE, PREFILL
+from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Faults
+from ansible_collections.pdlab.pdlab.plugins.module_utils.shapes import INVALID, Check, kind
+
+TRANSFER_BACKEND = "nixl"
+ONLY_NIXL = "only nixl is supported now; remove the line"
+RESERVED_NAMES = ("router", "reference")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,47}\Z")
+_FLAG = re.compile(r"[a-z0-9][a-z0-9-]*\Z", re.IGNORECASE)
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+# A flag that pdlab derives, and the variable that decides it.
+DERIVED_SERVER_FLAGS = {
+    "model-path": "pd_model.path",
+    "model": "pd_model.path",
+    "served-model-name": "pd_model.served_name",
+    "revision": "pd_model.revision",
+    "host": "pd_address of the host",
+    "port": "the server's port",
+    "nccl-port": "the server's nccl_port",
+    "device": "pd_device",
+    "tp-size": "the server's tp",
+    "tp": "the server's tp",
+    "tensor-parallel-size": "the server's tp",
+    "base-gpu-id": "the server's gpus",
+    "numa-node": "the server's numa_node",
+    "disaggregation-mode": "the server's role",
+    "disaggregation-bootstrap-port": "the server's bootstrap_port",
+}
+DERIVED_ROUTER_FLAGS = {
+    "host": "pd_router.address",
+    "port": "pd_router.port",
+    "prometheus-host": "pd_router.prometheus_host",
+    "prometheus-port": "pd_router.prometheus_port",
+    "policy": "pd_router.policy",
+    "pd-disaggregation": "pd_servers (it follows from their roles)",
+    "prefill": "pd_servers",
+    "decode": "pd_servers",
+    "worker-urls": "pd_servers",
+}
+# One server spread over hosts is another topology than several servers.
+REFUSED_SERVER_FLAGS = {
+    "nnodes": "a server lives on one host; remove it, and list a server per host in pd_servers",
+    "node-rank": "a server lives on one host; remove it, and list a server per host in pd_servers",
+    "dist-init-addr": "a server lives on one host; remove it, and list a server per host in pd_servers",
+    "config": "its flags would not be seen by pdlab; write them under args",
+}
+
+
+def flag_name(key: str) -> str:
+    """A flag as pdlab spells it: no leading dashes, dashes inside."""
+    return key.strip().lstrip("-").replace("_", "-")
+
+
+def _plain(value: Any) -> bool:
+    return value is None or isinstance(value, (str, bool, int, float))
+
+
+def _flag_value_fault(value: Any) -> str | None:
+    if isinstance(value, str) and ("\n" in value or "\0" in value):
+        return "holds a line break, which no service definition can carry"
+    if _plain(value) or isinstance(value, Mapping):
+        return None
+    if isinstance(value, (list, tuple)):
+        bad = [item for item in value if item is None or isinstance(item, bool) or not _plain(item)]
+        return f"holds {kind(bad[0])} in its list" if bad else None
+    return f"is {kind(value)}"
+
+
+def flags(derived: Mapping[str, str], refused: Mapping[str, str]) -> Check:
+    """A mapping of command-line flags, as {name as pdlab spells it: value}; derived and refused ones are faults."""
+
+    def check(faults: Faults, key: str, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            faults.add(key, f"is {kind(value)}, not a mapping", "write `flag-name: value` lines below it")
+            return INVALID
+        kept: dict[str, Any] = {}
+        for written, entry in value.items():
+            where = f"{key}.{written}"
+            name = flag_name(written) if isinstance(written, str) else str(written)
+            problem = _flag_value_fault(entry)
+            if not _FLAG.match(name):
+                faults.add(where, "is no flag name", "write it like the engine's --help does, without the dashes")
+            elif name in derived:
+                faults.add(where, "would override what pdlab derives", f"remove it and set {derived[name]}")
+            elif name in refused:
+                faults.add(where, "is refused", refused[name])
+            elif name == "disaggregation-transfer-backend" and entry != TRANSFER_BACKEND:
+                faults.add(where, f"the KV transfer backend {entry!r} is not supported", ONLY_NIXL)
+            elif name == "enable-metrics" and not entry:
+                faults.add(where, "would switch off the KV transfer counters that prove the transfer", "remove it")
+            elif problem:
+                faults.add(where, problem, "write a text, a number, true or false, a list of those, or a mapping")
+            elif name in kept:
+                faults.add(where, f"--{name} is given twice, in two spellings", "keep one of them")
+            else:
+                kept[name] = entry
+        return kept
+
+    return check
+
+
+def environment() -> Check:
+    """A mapping of environment variables to texts, numbers, truth values or JSON; null leaves one out."""
+
+    def check(faults: Faults, key: str, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            faults.add(key, f"is {kind(value)}, not a mapping", "write `NAME: value` lines below it")
+            return INVALID
+        kept: dict[str, Any] = {}
+        for name, entry in value.items():
+            where = f"{key}.{name}"
+            if not isinstance(name, str) or not _ENVIRONMENT_NAME.match(name):
+                faults.add(where, "is no name for an environment variable", "use letters, digits and underscores")
+            elif isinstance(entry, str) and ("\n" in entry or "\0" in entry):
+                faults.add(where, "holds a line break, which no service definition can carry", "write it on one line")
+            elif not _plain(entry) and not isinstance(entry, (Mapping, list, tuple)):
+                faults.add(where, f"is {kind(entry)}", "write a text or a number")
+            elif entry is not None:
+                kept[name] = entry
+        return kept
+
+    return check
+
+
+def server_name() -> Check:
+    """A name that can stand in a unit, a file and a URL, and is nobody else's."""
+
+    def check(faults: Faults, key: str, value: Any) -> Any:
+        if not isinstance(value, str):
+            faults.add(key, f"is {kind(value)}, not a text", "write for example prefill-0")
+        elif value in RESERVED_NAMES:
+            faults.add(key, f"{value!r} is the name of a part of pdlab", f"write for example {value}-0")
+        elif not _NAME.match(value):
+            cure = "use up to 48 lower-case letters, digits, '-', '_' and '.', beginning with a letter or digit"
+            faults.add(key, f"{value!r} cannot name a unit and a file", cure)
+        else:
+            return value
+        return INVALID
+
+    return check
+
+
+def _lengths() -> Check:
+    numbers = shapes.list_of(shapes.integer(1, unit="a prompt length in tokens,"), what="prompt lengths")
+
+    def check(faults: Faults, key: str, value: Any) -> Any:
+        return value if value == "auto" else numbers(faults, key, value)
+
+    return check
+
+
+PORT = shapes.integer(1, 65535, unit="a port,")
+SERVER_FLAGS = flags(DERIVED_SERVER_FLAGS, REFUSED_SERVER_FLAGS)
+ROUTER_FLAGS = flags(DERIVED_ROUTER_FLAGS, {})
+
+
+def _only_nixl(faults: Faults, key: str, value: Any) -> Any:
+    if value == TRANSFER_BACKEND:
+        return value
+    faults.add(key, f"the KV transfer backend {value!r} is not supported", ONLY_NIXL)
+    return INVALID
+
+
+SERVER = shapes.mapping(
+    {
+        "name": server_name(),
+        "role": shapes.choice(PREFILL, DECODE, COLOCATED),
+        "host": shapes.text("box1"),
+        "gpus": shapes.list_of(shapes.integer(0, unit="a GPU index,"), empty=True, what="GPU indices"),
+        "tp": shapes.integer(1),
+        "numa_node": shapes.integer(0, unit="a NUMA node,"),
+        "port": PORT,
+        "bootstrap_port": PORT,
+        "nccl_port": PORT,
+        "transfer_backend": _only_nixl,
+        "args": SERVER_FLAGS,
+        "env": environment(),
+    },
+    required={"name": "prefill-0", "role": "prefill"},
+    hints={
+        "address": "set pd_address of the host",
+        "model": "set pd_model, it is the same for all servers",
+        "model_path": "set pd_model.path, it is the same for all servers",
+        "device": "set pd_device, it is the same for all servers",
+        "environment": "did you mean env?",
+        "flags": "did you mean args?",
+        "type": "did you mean role?",
+        "mode": "did you mean role?",
+    },
+)
+
+ROUTER = shapes.mapping(
+    {
+        "port": PORT,
+        "address": shapes.ip_address("127.0.0.1"),
+        "prometheus_host": shapes.ip_address("127.0.0.1"),
+        "prometheus_port": PORT,
+        "policy": shapes.text("round_robin"),
+        "host": shapes.text("box1"),
+        "args": ROUTER_FLAGS,
+        "env": environment(),
+    },
+)
+
+MODEL = shapes.mapping(
+    {
+        "source": shapes.choice("canary", "local", "hub"),
+        "path": shapes.path("/srv/models/NAME"),
+        "repo": shapes.text("owner/name"),
+        "served_name": shapes.text("my-model"),
+        "revision": shapes.text("a commit hash"),
+    },
+)
+
+# Variables that say the same for all hosts: the check of each, in the order in which faults are listed.
+SHARED: dict[str, Check] = {
+    "pd_rehearsal": shapes.boolean(),
+    "pd_device": shapes.choice("cpu", "cuda"),
+    "pd_model": MODEL,
+    "pd_servers": shapes.list_of(SERVER, what="servers, for example `- {name: prefill-0, role: prefill, gpus: [0]}`"),
+    "pd_server_args": SERVER_FLAGS,
+    "pd_server_env": environment(),
+    "pd_router": ROUTER,
+    "pd_answers": shapes.list_of(
+        shapes.mapping(
+            {"prompt": shapes.prose("What is 6*7?"), "expected": shapes.text_or_number("42")},
+            required={"prompt": "What is 6*7? Answer with the number only.", "expected": "'42'"},
+        ),
+        what="answers, each with `prompt` and `expected`",
+    ),
+    "pd_oracle": shapes.mapping(
+        {
+            "enabled": shapes.boolean(),
+            "lengths": _lengths(),
+            "output_tokens": shapes.integer(1),
+            "tolerance": shapes.number(0),
+        }
+    ),
+}
+
+# Variables that a host may have of its own. pd_benchmark is checked with the presets (benchmark_points.py).
+PER_HOST: dict[str, Check] = {
+    "pd_root": shapes.path("/opt/pdlab"),
+    "pd_address": shapes.ip_address("192.0.2.11"),
+    "pd_service_manager": shapes.choice("auto", "systemd", "supervisor"),
+    "pd_engine": shapes.mapping(
+        {
+            "lock": shapes.text("cuda13"),
+            "python": shapes.path("/usr/bin/python3"),
+            "wheelhouse": shapes.path("/srv/wheels"),
+            "index_url": shapes.text("https://pypi.org/simple"),
+            "uv": shapes.path("/usr/local/bin/uv"),
+        }
+    ),
+}
+
+BENCHMARK = "pd_benchmark"
+KNOWN = (*SHARED, BENCHMARK, *PER_HOST)

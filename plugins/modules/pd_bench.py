@@ -1,0 +1,654 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measure one point with SGLang's own benchmark client, as a job of the service manager."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: pd_bench
+short_description: Measure one benchmark point through the router
+version_added: 0.1.0
+description:
+  - Runs C(python -m sglang.benchmark.serving) for one point as a job of the service manager, named C(job-bench).
+    The job has a time limit and a lease. When nobody asks for its progress for O(lease_s) seconds (the controller
+    is gone), it ends by itself, with every process that it started.
+  - As a task this is one step. Its action plug-in starts the job, asks for its progress until it ends, prints one
+    line of progress every few seconds (C(benchmark c16-n48  31/48 requests  42 s), after a fixed prefix by which
+    a program can tell it), fetches the raw output and the log into the run folder's C(bench/), and writes
+    C(records/point-LABEL.json). The states O(state=started), O(state=polled), O(state=collected) and
+    O(state=absent) are what it calls on the target.
+  - A point counts only when everything that was asked for came back. The client itself exits with 0 when every
+    request failed, and calls a request successful as soon as its stream ended. See RV(checks).
+author:
+  - pdlab authors (@pdlab)
+options:
+  state:
+    description:
+      - V(measured) drives one point from its start to its record.
+      - V(started) checks that all is there, clears away an earlier job, flushes the workers' prefix caches and starts.
+      - V(polled) renews the lease and waits for up to O(wait_s) seconds. It returns at once when the job has ended
+        or a watched server was lost, and ends the job in the latter case.
+      - V(collected) judges the ended job and removes it from the service manager.
+      - V(absent) ends the job if it runs and removes it. Cancelling uses this.
+    type: str
+    choices: [measured, started, polled, collected, absent]
+    default: measured
+  root:
+    description: The directory of everything pdlab on the target.
+    type: path
+    required: true
+  run:
+    description:
+      - The run's name. Raw output lies in C(ROOT/bench/RUN/) on the target; the newest five runs are kept there.
+      - Defaults to the name of O(run_dir).
+    type: str
+  run_dir:
+    description: The run folder on the controller. Without it nothing is fetched and no record is written.
+    type: path
+  point:
+    description: The point. Not needed for O(state=absent).
+    type: dict
+    suboptions:
+      label:
+        description: Its name, and that of its files.
+        type: str
+        required: true
+      concurrency:
+        description: Requests in flight at once, at most.
+        type: int
+        required: true
+      prompts:
+        description: Requests in all.
+        type: int
+        required: true
+      input_len:
+        description: Tokens in each prompt.
+        type: int
+        required: true
+      output_len:
+        description: Tokens in each answer.
+        type: int
+        required: true
+      range_ratio:
+        description:
+          - Each length is drawn uniformly from this share of it up to all of it. V(1.0) is exact.
+        type: float
+        default: 1.0
+      seed:
+        description: Seed of the lengths and the prompts.
+        type: int
+        default: 42
+      limit_s:
+        description: Seconds that the client may take in all, its start and the warm-up included.
+        type: float
+        default: 600
+  base_url:
+    description: The router's address, such as V(http://127.0.0.1:8000). Needed for O(state=started).
+    type: str
+  served_name:
+    description: The name under which the model is served.
+    type: str
+  tokenizer:
+    description: The directory of the model's tokenizer on the target.
+    type: path
+  model_path:
+    description: The model's directory on the target, when its presence shall be checked, too.
+    type: path
+  python:
+    description: The engine's Python on the target.
+    type: path
+  home:
+    description: HOME of the client. Defaults to O(root).
+    type: path
+  args:
+    description:
+      - Further flags of the client by their names, such as C(goodput) with a list. A flag that makes the point what
+        it is (lengths, concurrency, seed, output and the like) is refused.
+    type: dict
+    default: {}
+  warmup:
+    description:
+      - Requests that warm the path up and are not measured.
+      - By default as many as the concurrency, 16 at most, and two for each pair of prefill and decode at least.
+    type: int
+  workers:
+    description: The engine's servers, whose prefix caches are flushed before the point.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: The server's name.
+        type: str
+        required: true
+      url:
+        description: Its address.
+        type: str
+        required: true
+      role:
+        description: V(prefill), V(decode) or V(colocated); counts the pairs that the warm-up must touch.
+        type: str
+        choices: [prefill, decode, colocated]
+  watch:
+    description: The servers that must live on. The point fails as soon as one is gone or has been restarted.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: The server's name.
+        type: str
+        required: true
+      pid:
+        description: Its main process, when it runs on this host. By default asked of the service manager.
+        type: int
+      unit:
+        description: Its service, when it runs on this host.
+        type: str
+      url:
+        description: Its address. A server without a PID here is watched by whether its port takes connections.
+        type: str
+      log:
+        description: Its log file on this host, for its error lines when the point fails.
+        type: path
+  service_manager:
+    description: Who runs the job.
+    type: str
+    choices: [auto, systemd, supervisor]
+    default: auto
+  supervisord:
+    description: The supervisord to start when supervisor is used and none runs. Defaults to pdlab's own below O(root).
+    type: path
+  wait_s:
+    description: Seconds that O(state=polled) waits at most.
+    type: float
+    default: 5
+  lease_s:
+    description: Seconds after which the job ends when nobody asked for its progress.
+    type: float
+    default: 60
+  fail:
+    description: Whether a failed point fails the task. By default the result says so in RV(ok) and RV(why).
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is run; the task is skipped.
+  diff_mode:
+    support: none
+    description: A measurement changes no file that could be compared.
+  platform:
+    support: full
+    platforms: linux
+    description: The target is a Linux host.
+seealso:
+  - module: pdlab.pdlab.pd_server
+"""
+
+EXAMPLES = r"""
+- name: Measure one point
+  pdlab.pdlab.pd_bench:
+    root: /opt/pdlab
+    run_dir: "{{ pdlab_run_dir }}"
+    python: /opt/pdlab/engine/bin/python
+    base_url: http://127.0.0.1:8000
+    served_name: canary
+    tokenizer: /opt/pdlab/models/canary
+    point: {label: c16-n48, concurrency: 16, prompts: 48, input_len: 256, output_len: 128}
+    workers:
+      - {name: prefill-0, role: prefill, url: "http://127.0.0.1:30000"}
+      - {name: decode-0, role: decode, url: "http://127.0.0.1:30001"}
+    watch:
+      - {name: prefill-0, unit: pdlab-prefill-0, log: /opt/pdlab/logs/prefill-0.log}
+      - {name: decode-0, unit: pdlab-decode-0, log: /opt/pdlab/logs/decode-0.log}
+
+- name: End a benchmark that still runs
+  pdlab.pdlab.pd_bench:
+    root: /opt/pdlab
+    state: absent
+"""
+
+RETURN = r"""
+ok:
+  description: Whether the point counts.
+  type: bool
+  returned: when O(state=measured) or O(state=collected)
+why:
+  description: One line for each check that failed.
+  type: list
+  elements: str
+  returned: when O(state=measured) or O(state=collected)
+record:
+  description:
+    - The point's record. C(result) is the client's whole JSON object without what it keeps per request, and null for
+      a failed point.
+  type: dict
+  returned: when O(state=measured) or O(state=collected)
+checks:
+  description: Every check of the record.
+  type: list
+  elements: dict
+  returned: when O(state=measured) or O(state=collected)
+  contains:
+    id:
+      description: The fault that the check finds.
+      type: str
+    ok:
+      description: Whether it was absent.
+      type: bool
+    seen:
+      description: What was found.
+      type: str
+    wanted:
+      description: What was wanted.
+      type: str
+files:
+  description: The raw files on the target, C(output) (JSONL) and C(log).
+  type: dict
+  returned: when O(state=started) or O(state=collected)
+finished:
+  description: Whether the job has ended.
+  type: bool
+  returned: when O(state=polled)
+progress:
+  description: C(phase), and C(done), C(total) requests and C(seconds) once the measured run has begun.
+  type: dict
+  returned: when O(state=polled)
+elapsed_s:
+  description: Seconds since the client was started.
+  type: float
+  returned: when O(state=polled)
+died:
+  description: The servers that were lost, each with C(name) and C(why).
+  type: list
+  elements: dict
+  returned: when O(state=polled)
+argv:
+  description: The client's command line.
+  type: list
+  elements: str
+  returned: when O(state=started)
+"""
+
+import inspect
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.pdlab.pdlab.plugins.module_utils import (
+    bench_command,
+    bench_job,
+    bench_point,
+    bench_progress,
+    engine_log,
+    http_json,
+    leased_job,
+    processes,
+)
+from ansible_collections.pdlab.pdlab.plugins.module_utils.bench_job import JobFiles
+from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_text
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import NEVER, PREFIX, ServiceDefinition
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import (
+    ABSENT,
+    RUNNING,
+    STARTING,
+    ServiceError,
+    ServiceManager,
+    choose,
+)
+
+SERVICE = PREFIX + bench_job.SERVICE
+TICK_S = 0.25
+# How long the job may take to say that it runs, and to end once it was told to (leased_job's own grace is 5 s).
+START_TIMEOUT_S = 15.0
+STOP_TIMEOUT_S = 15
+FLUSH_TIMEOUT_S = 30.0
+ROUTER_TIMEOUT_S = 5.0
+ERROR_LINES = 20
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
+
+
+class Refused(Exception):
+    """The point cannot be measured as things are; `reasons` has one sentence for each thing that is missing."""
+
+    def __init__(self, what: str, reasons: Sequence[str]) -> None:
+        super().__init__(what + ": " + "; ".join(reasons))
+        self.reasons = list(reasons)
+
+
+def manager_of(params: Mapping[str, Any]) -> ServiceManager:
+    """The service manager that runs the job."""
+    return choose(params["service_manager"], params["root"], params["supervisord"])
+
+
+def files_of(params: Mapping[str, Any]) -> JobFiles:
+    """The point's files. Raises Refused."""
+    try:
+        return JobFiles.of(params["root"], params["run"], params["point"]["label"])
+    except ValueError as error:
+        raise Refused("the point cannot be kept", [str(error)]) from error
+
+
+def start(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Check that all is there, clear away an earlier job, flush the prefix caches, start the client."""
+    files, manager = files_of(params), manager_of(params)
+    reasons = faults(params)
+    watched, not_running = bench_job.watch_from_now(with_pids(params["watch"], manager))
+    if reasons or not_running:
+        raise Refused("the benchmark cannot start", [*reasons, *not_running])
+    clear_away(manager)
+    bench_job.forget_old_runs(params["root"], params["run"])
+    files.prepare()
+    unflushed = flush(params["workers"])
+    if unflushed:
+        raise Refused("the prefix caches could not be flushed, so the point would not be cold", unflushed)
+    argv = bench_command.client_argv(params["point"], target_of(params, files))
+    environment = bench_command.client_environment(params["python"], params["home"] or params["root"])
+    bench_job.write_job(files, {"argv": argv, "watch": watched, "died": []})
+    write_text(files.script, inspect.getsource(leased_job))
+    files.touch_lease()
+    manager.write(definition(params, files, argv, environment))
+    manager.start(SERVICE)
+    await_status(files, manager)
+    return {"changed": True, "argv": argv, "files": {"output": files.output, "log": files.log}}
+
+
+def faults(params: Mapping[str, Any]) -> list[str]:
+    """What is missing before anything is started, all of it at once."""
+    found = [
+        f"args: the point itself decides --{flag}; leave it out" for flag in bench_command.refused_flags(params["args"])
+    ]
+    if not os.access(params["python"], os.X_OK):
+        found.append(f"python: {params['python']} does not exist or cannot be run; deploy the engine first")
+    tokenizer = params["tokenizer"]
+    if not os.path.isdir(tokenizer):
+        found.append(f"tokenizer: there is no directory {tokenizer}; deploy the model, or correct pd_model.path")
+    elif not any(os.path.exists(os.path.join(tokenizer, name)) for name in TOKENIZER_FILES):
+        found.append(f"tokenizer: {tokenizer} holds none of {', '.join(TOKENIZER_FILES)}; deploy the model anew")
+    model = params["model_path"]
+    if model and not os.path.exists(os.path.join(model, "config.json")):
+        found.append(f"model_path: there is no {os.path.join(model, 'config.json')}; deploy the model first")
+    models = params["base_url"].rstrip("/") + "/v1/models"
+    reply = http_json.get(models, ROUTER_TIMEOUT_S)
+    if not reply.ok:
+        found.append(f"base_url: the router does not answer GET {models}: {reply.describe()}")
+    return found
+
+
+def with_pids(watch: Sequence[Mapping[str, Any]], manager: ServiceManager) -> list[dict[str, Any]]:
+    """The servers to watch, each with the PID that the service manager gives where none was named."""
+    servers = []
+    for server in watch:
+        pid = server["pid"]
+        if pid is None and server["unit"]:
+            pid = manager.status(server["unit"]).pid
+        servers.append({**server, "pid": pid})
+    return servers
+
+
+def flush(workers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Empty every worker's prefix cache; one sentence for each that would not.
+
+    Each worker is asked itself: a router may answer before its workers did.
+    """
+    failed = []
+    for worker in workers:
+        url = f"{worker['url'].rstrip('/')}/flush_cache?timeout={FLUSH_TIMEOUT_S:g}"
+        reply = http_json.post(url, timeout_s=FLUSH_TIMEOUT_S + 5)
+        if not reply.ok:
+            failed.append(f"{worker['name']}: POST {url}: {reply.describe()}")
+    return failed
+
+
+def target_of(params: Mapping[str, Any], files: JobFiles) -> dict[str, Any]:
+    """What bench_command wants to know beside the point."""
+    roles = [worker["role"] for worker in params["workers"]]
+    return {
+        "python": params["python"],
+        "base_url": params["base_url"].rstrip("/"),
+        "served_name": params["served_name"],
+        "tokenizer": params["tokenizer"],
+        "output_file": files.output,
+        "warmup": params["warmup"],
+        "pairs": max(roles.count("prefill") * roles.count("decode"), roles.count("colocated"), 1),
+        "args": params["args"],
+    }
+
+
+def definition(
+    params: Mapping[str, Any], files: JobFiles, argv: Sequence[str], environment: Mapping[str, str]
+) -> ServiceDefinition:
+    """The job as the service manager knows it."""
+    lease = ["--status", files.status, "--lease", files.lease, "--lease-s", f"{params['lease_s']:g}"]
+    limit = ["--limit-s", f"{params['point']['limit_s']:g}"]
+    return ServiceDefinition(
+        name=SERVICE,
+        description=f"pdlab benchmark {files.label}",
+        argv=(params["python"], files.script, *lease, *limit, "--", *argv),
+        environment=environment,
+        working_directory=files.directory,
+        log_path=files.log,
+        restart=NEVER,
+        stop_timeout_s=STOP_TIMEOUT_S,
+    )
+
+
+def await_status(files: JobFiles, manager: ServiceManager) -> None:
+    """Wait until the job has said that it runs, or that it cannot. Raises Refused when it says neither."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if bench_job.read_json(files.status):
+            return
+        processes.stop_if_controller_gone()
+        time.sleep(TICK_S / 5)
+    seen = manager.status(SERVICE)
+    clear_away(manager)
+    said = bench_job.text_tail(files.log, 2000).strip() or seen.detail or "it said nothing"
+    raise Refused("the benchmark job did not start", [f"{SERVICE} is {seen.state}: {said}"])
+
+
+def poll(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Renew the lease, wait for the end or for a lost server, at most `wait_s` seconds."""
+    files, manager = files_of(params), manager_of(params)
+    job = bench_job.read_json(files.job)
+    deadline = time.monotonic() + params["wait_s"]
+    files.touch_lease()
+    while True:
+        status = bench_job.read_json(files.status)
+        finished = ended(status, manager)
+        # Looked at once more when the client has ended: often it fails because a server just died.
+        died = bench_job.lost(job.get("watch") or [])
+        if died:
+            died = [with_restart(server, job, manager) for server in died]
+            bench_job.write_job(files, {**job, "died": died})
+            if not finished:
+                manager.stop(SERVICE, STOP_TIMEOUT_S)
+                finished = True
+        if finished or time.monotonic() >= deadline:
+            break
+        if processes.controller_gone():
+            manager.stop(SERVICE, STOP_TIMEOUT_S)
+            raise processes.ControllerGone
+        time.sleep(TICK_S)
+    status = bench_job.read_json(files.status)
+    started = status.get("started")
+    return {
+        "changed": False,
+        "finished": finished,
+        "progress": bench_progress.progress(bench_job.text_tail(files.log)),
+        "elapsed_s": round((status.get("ended") or time.time()) - started, 3) if started else 0.0,
+        "died": died,
+    }
+
+
+def ended(status: Mapping[str, Any], manager: ServiceManager) -> bool:
+    """Whether the job is over: it said so, or its keeper is gone without a word."""
+    return status.get("ended") is not None or manager.status(SERVICE).state not in (RUNNING, STARTING)
+
+
+def with_restart(server: Mapping[str, str], job: Mapping[str, Any], manager: ServiceManager) -> dict[str, str]:
+    """Say so when the lost server is back with another PID."""
+    entry = next(item for item in job["watch"] if item["name"] == server["name"])
+    again = manager.status(entry["unit"]).pid if entry.get("unit") else None
+    why = server["why"] if again is None else f"{server['why']}, restarted as PID {again}"
+    return {"name": server["name"], "why": why}
+
+
+def collect(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Judge the ended job, remove it from the service manager, keep its raw files."""
+    files, manager = files_of(params), manager_of(params)
+    status, job = bench_job.read_json(files.status), bench_job.read_json(files.job)
+    if not ended(status, manager):
+        raise Refused("the point cannot be judged yet", [f"{SERVICE} still runs; poll until it has finished"])
+    status = bench_job.read_json(files.status)
+    outcome = {
+        "argv": job.get("argv"),
+        "reason": status.get("reason") or "vanished",
+        "exit_code": status.get("exit_code"),
+        "seconds": seconds_of(status),
+        "cpu_s": status.get("cpu_s"),
+    }
+    output = bench_point.read_output(bench_job.whole_text(files.output))
+    asked = bench_progress.asked_tokens(bench_job.whole_text(files.log))
+    checks = bench_point.judge(params["point"], output, outcome, job.get("died") or [], asked)
+    failed = any(not check["ok"] for check in checks)
+    record = bench_point.record(params["point"], output, outcome, checks, error_lines(files, job) if failed else [])
+    changed = clear_away(manager)
+    files.forget_working_files()
+    return {
+        "changed": changed,
+        "ok": record["ok"],
+        "why": record["why"],
+        "checks": record["checks"],
+        "record": record,
+        "files": {"output": files.output, "log": files.log},
+    }
+
+
+def seconds_of(status: Mapping[str, Any]) -> float | None:
+    """How long the client ran."""
+    if status.get("started") is None or status.get("ended") is None:
+        return None
+    return round(status["ended"] - status["started"], 3)
+
+
+def error_lines(files: JobFiles, job: Mapping[str, Any]) -> list[str]:
+    """What the servers and the client said went wrong during the point, each line with its speaker."""
+    lines = []
+    for server in job.get("watch") or []:
+        if server.get("log"):
+            found = engine_log.error_lines(server["log"], server.get("log_offset") or 0, ERROR_LINES)
+            lines += [f"{server['name']}: {line}" for line in found]
+    return lines + [f"client: {line}" for line in engine_log.error_lines(files.log, 0, ERROR_LINES)]
+
+
+def clear_away(manager: ServiceManager) -> bool:
+    """End the job if it runs, and remove it from the service manager; whether there was one."""
+    if manager.status(SERVICE).state == ABSENT:
+        return False
+    manager.stop(SERVICE, STOP_TIMEOUT_S)
+    return manager.remove(SERVICE)
+
+
+def absent(params: Mapping[str, Any]) -> dict[str, Any]:
+    """End the job and remove it; the raw files stay."""
+    return {"changed": clear_away(manager_of(params))}
+
+
+def main() -> None:
+    """Dispatch on the state."""
+    module = AnsibleModule(
+        argument_spec={
+            "state": {
+                "type": "str",
+                "choices": ["measured", "started", "polled", "collected", "absent"],
+                "default": "measured",
+            },
+            "root": {"type": "path", "required": True},
+            "run": {"type": "str"},
+            "run_dir": {"type": "path"},
+            "point": {
+                "type": "dict",
+                "options": {
+                    "label": {"type": "str", "required": True},
+                    "concurrency": {"type": "int", "required": True},
+                    "prompts": {"type": "int", "required": True},
+                    "input_len": {"type": "int", "required": True},
+                    "output_len": {"type": "int", "required": True},
+                    "range_ratio": {"type": "float", "default": 1.0},
+                    "seed": {"type": "int", "default": 42},
+                    "limit_s": {"type": "float", "default": 600},
+                },
+            },
+            "base_url": {"type": "str"},
+            "served_name": {"type": "str"},
+            "tokenizer": {"type": "path"},
+            "model_path": {"type": "path"},
+            "python": {"type": "path"},
+            "home": {"type": "path"},
+            "args": {"type": "dict", "default": {}},
+            "warmup": {"type": "int"},
+            "workers": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "url": {"type": "str", "required": True},
+                    "role": {"type": "str", "choices": ["prefill", "decode", "colocated"]},
+                },
+            },
+            "watch": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "pid": {"type": "int"},
+                    "unit": {"type": "str"},
+                    "url": {"type": "str"},
+                    "log": {"type": "path"},
+                },
+            },
+            "service_manager": {"type": "str", "choices": ["auto", "systemd", "supervisor"], "default": "auto"},
+            "supervisord": {"type": "path"},
+            "wait_s": {"type": "float", "default": 5},
+            "lease_s": {"type": "float", "default": 60},
+            "fail": {"type": "bool", "default": False},
+        },
+        required_if=[
+            ("state", "started", ["run", "point", "base_url", "served_name", "tokenizer", "python"]),
+            ("state", "polled", ["run", "point"]),
+            ("state", "collected", ["run", "point"]),
+        ],
+        supports_check_mode=True,
+    )
+    if module.check_mode:
+        module.exit_json(skipped=True, changed=False, msg="a benchmark is not run in check mode")
+    steps = {"started": start, "polled": poll, "collected": collect, "absent": absent}
+    step = steps.get(module.params["state"])
+    if step is None:
+        module.fail_json(
+            msg="state=measured is the action plug-in's and needs the collection pdlab.pdlab on the controller; "
+            "on the target alone use started, polled, collected and absent"
+        )
+        return
+    try:
+        result = step(module.params)
+    except Refused as error:
+        module.fail_json(msg=str(error), missing=error.reasons)
+    except ServiceError as error:
+        module.fail_json(msg=f"the service manager failed: {error}")
+    except processes.ControllerGone:
+        module.fail_json(msg="the controller is gone; the benchmark was ended")
+    except OSError as error:
+        module.fail_json(msg=f"the benchmark's files cannot be written or read: {error}")
+    else:
+        module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: topology
+short_description: Resolve the inventory into the plan of what runs where
+version_added: 0.1.0
+description:
+  - Reads the C(pd_*) variables of all hosts of the group C(pdlab) on the controller, derives every default, and
+    returns the plan. No host is touched.
+  - Fails with every fault of the inventory at once, each with its file and line, key, problem and cure.
+  - An unknown C(pd_*) variable is a fault, too. Variables that C(register) or C(set_fact) made do not count.
+options:
+  sweeps:
+    description:
+      - YAML file with the benchmark sweeps that C(pd_benchmark.sweep) can name. Those of the role benchmark when left out.
+    type: path
+attributes:
+  action:
+    description: Runs on the controller.
+    support: full
+  check_mode:
+    description: Nothing is changed in any mode.
+    support: full
+  diff_mode:
+    description: Nothing is changed, so there is no difference to show.
+    support: none
+notes:
+  - Line numbers come from a part of ansible-core that is not public; without it, faults are listed without them.
+seealso:
+  - module: pdlab.pdlab.preflight
+author:
+  - The pdlab authors
+"""
+
+EXAMPLES = r"""
+- name: Read and check the topology
+  pdlab.pdlab.topology:
+  register: pdlab_topology
+
+- name: Show the command lines of this host
+  ansible.builtin.debug:
+    msg: "{{ pdlab_topology.me.servers | map(attribute='argv') }}"
+"""
+
+RETURN = r"""
+plan:
+  description: The whole plan, the same on every host. Its JSON schema is that of C(pdlab plan --json).
+  returned: success
+  type: dict
+  contains:
+    schema_version: {description: Version of this shape., type: int}
+    rehearsal: {description: Whether every figure is to be called a rehearsal's., type: bool}
+    device: {description: C(cpu) or C(cuda)., type: str}
+    model: {description: Source, path, served name and revision., type: dict}
+    hosts: {description: Address, root directory and engine Python of each host., type: dict}
+    servers: {description: "Every engine server with its argv, environment, ports, unit and log.", type: list}
+    router: {description: "The router, or null.", type: dict}
+    reference: {description: "The colocated server that the oracle compares with, or null.", type: dict}
+    answers: {description: Prompts with the answers that are expected., type: list}
+    oracle: {description: Whether and at which prompt lengths PD is compared with the reference., type: dict}
+    benchmark: {description: The sweep's name and points., type: dict}
+me:
+  description: What of the plan concerns this host.
+  returned: success
+  type: dict
+  contains:
+    servers: {description: The servers of this host., type: list}
+    router: {description: "The router when it runs on this host, otherwise null.", type: dict}
+    gate: {description: "Whether this host runs the ready gate, verify and the benchmark.", type: bool}
+    host: {description: "Address, root directory and engine Python of this host.", type: dict}
+faults:
+  description: All faults of the inventory.
+  returned: failure
+  type: list
+  elements: dict
+  contains:
+    key: {description: "Path of the key, such as C(pd_servers[1].port).", type: str}
+    problem: {description: What is wrong., type: str}
+    cure: {description: What to do., type: str}
+    origin: {description: "C(file:line), or null when it is not known.", type: str}
+    text: {description: All of it on one line., type: str}
+"""

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Action plug-ins whose module's result belongs to the run: it is kept in the run folder, failed or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_record
+
+# What Ansible adds to a result and what no reader of a record wants.
+BOOKKEEPING = ("invocation", "_ansible_parsed", "_ansible_no_log", "_ansible_verbose_always", "deprecations", "diff")
+
+
+class RecordedAction(ActionBase):
+    """Run the module of the same name; write its result to records/NAME.json of the run.
+
+    Task options taken here and not passed on: `run_dir` (the run folder; without it nothing is kept) and
+    `record` (the record's name; default: the class attribute of that name).
+    """
+
+    record: str | None = None
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars)
+        arguments = dict(self._task.args)
+        run_dir = arguments.pop("run_dir", None)
+        name = arguments.pop("record", None) or self.record
+        result.update(self.execute(arguments, task_vars or {}))
+        if run_dir and name and not result.get("skipped"):
+            write_record(run_dir, name, {k: v for k, v in result.items() if k not in BOOKKEEPING})
+        return result
+
+    def execute(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Do the work; the default runs the target's module once with `arguments`."""
+        return self._execute_module(module_name=self._task.action, module_args=arguments, task_vars=task_vars)
