@@ -105,7 +105,9 @@ def root(
 # --- the chain ---------------------------------------------------------------------------------------------------
 
 
-def run_chain(playbook: str, options: PlaybookOptions, runs_dir: Path, *, as_json: bool = False, **variables: Any) -> None:
+def run_chain(
+    playbook: str, options: PlaybookOptions, runs_dir: Path, *, as_json: bool = False, **variables: Any
+) -> None:
     """Play a chain of stages as a run, then show what came of it. Ends the program with the run's exit status."""
     from pdlab.closing import show_closing
 
@@ -283,7 +285,9 @@ def plan(
 
 
 @app.command()
-def status(inventory: Inventory = None, limit: Limit = None, extra_vars: ExtraVars = None, as_json: AsJson = False) -> None:
+def status(
+    inventory: Inventory = None, limit: Limit = None, extra_vars: ExtraVars = None, as_json: AsJson = False
+) -> None:
     """What runs now, and whether it is what the inventory says."""
     from pdlab.status import build_status
     from pdlab.tables import status_table

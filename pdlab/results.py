@@ -113,7 +113,7 @@ class Point(_Model):
     ok: bool
     why: list[str]
     error_lines: list[str] = Field(default_factory=list, description="The engine's or client's own error lines.")
-    measured: bool = Field(description="Whether the benchmark client was run to its end for this point.")
+    measured: bool = Field(description="Whether the point was run and judged. False: the run ended before it.")
     seconds: float | None = Field(default=None, description="How long the measurement took, s.")
     output_tok_s: float | None = Field(default=None, description="Output tokens per second over the whole point.")
     peak_output_tok_s: float | None = Field(default=None, description="Most output tokens in one second.")
@@ -389,7 +389,7 @@ def _point(files: PointFiles, status: Status) -> Point:
         ok=ok,
         why=why,
         error_lines=[str(line) for line in _list(record.get("error_lines"))],
-        measured=files.record is not None and bool(raw),
+        measured=files.record is not None,
         seconds=_number(record.get("seconds")),
         checks=[
             Check(

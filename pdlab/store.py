@@ -160,7 +160,7 @@ class RunFolder:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise StoreError(_explain("read the runs directory", directory, error)) from error
+            raise StoreError(explain("read the runs directory", directory, error)) from error
         return [cls(directory / name) for name in entries if _RUN_NAME.fullmatch(name)]
 
     @classmethod
@@ -229,7 +229,7 @@ class RunFolder:
         try:
             return cls(Path(layout.create_run(str(runs_dir), document)))
         except OSError as error:
-            raise StoreError(_explain("make a run folder in", Path(runs_dir), error)) from error
+            raise StoreError(explain("make a run folder in", Path(runs_dir), error)) from error
 
     def update(self, **fields: Any) -> None:
         """Change fields of run.json, whole or not at all. Raises StoreError."""
@@ -237,7 +237,7 @@ class RunFolder:
         try:
             layout.write_json(str(self.path / layout.RUN), {"run": self.name, **(document or {}), **fields})
         except OSError as error:
-            raise StoreError(_explain("write", self.path / layout.RUN, error)) from error
+            raise StoreError(explain("write", self.path / layout.RUN, error)) from error
 
     def finish(self, status: str, exit_code: int, why: str | None = None) -> None:
         """Note the run's end: `status` is ok, failed or cancelled. Raises StoreError.
@@ -250,7 +250,7 @@ class RunFolder:
                 if not stage.finished:
                     layout.append_stage(str(self.path), stage.name, "end", False, why or status)
         except OSError as error:
-            raise StoreError(_explain("write", self.path / layout.STAGES, error)) from error
+            raise StoreError(explain("write", self.path / layout.STAGES, error)) from error
         self.update(status=status, exit_code=exit_code, why=why, ended=utc_now())
 
     def write_plan(self, plan: Mapping[str, Any]) -> None:
@@ -258,14 +258,14 @@ class RunFolder:
         try:
             layout.write_json(str(self.path / layout.PLAN), plan)
         except OSError as error:
-            raise StoreError(_explain("write", self.path / layout.PLAN, error)) from error
+            raise StoreError(explain("write", self.path / layout.PLAN, error)) from error
 
     def write_report(self, html: str) -> Path:
         """Write report.html, whole or not at all; return its path. Raises StoreError."""
         try:
             layout.write_text(str(self.report_path), html)
         except OSError as error:
-            raise StoreError(_explain("write", self.report_path, error)) from error
+            raise StoreError(explain("write", self.report_path, error)) from error
         return self.report_path
 
     # --- reading -----------------------------------------------------------------------------------------------
@@ -487,7 +487,7 @@ _CURES = {
 }
 
 
-def _explain(action: str, path: Path, error: OSError) -> str:
+def explain(action: str, path: Path, error: OSError) -> str:
     """One line: what could not be done, where, why, and what to do."""
     cure = _CURES.get(error.errno or 0, "check the path and its permissions, or name another directory")
     return f"cannot {action} {path.absolute()}: {error.strerror or error}; {cure}"

@@ -11,7 +11,7 @@ import yaml
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.vars.hostvars import HostVarsVars
-from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault
+from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, in_file_order
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import part_of, resolve
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars, split
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables import KNOWN, PER_HOST
@@ -49,8 +49,9 @@ class ActionModule(ActionBase):
         plan, found = resolve(shared, hosts, _presets(options["sweeps"]), _first_origins(origins))
         # A variable that cannot be read is missing, too: only the first reason helps.
         unread = {fault.key for fault in faults}
-        faults += differing + [fault for fault in found if fault.key not in unread]
+        faults += differing + [fault for fault in found if fault.key.split(" of ")[0] not in unread]
         if plan is None or faults:
+            faults = in_file_order(faults)
             lines = [str(fault) for fault in faults]
             count = "1 fault" if len(lines) == 1 else f"{len(lines)} faults"
             message = "\n".join([f"the inventory has {count}:", *lines])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 MINUS = "-\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d"
 GROUP = ",'\u2019_\u2009\u202f"
@@ -26,17 +26,78 @@ _BETWEEN_NUMBERS = re.compile(r"[\s,;&.*_`'\"()\[\]|\u2022\u00b7]*")
 CONNECTIVES = frozenset({"and", "then", "plus"})
 # Words that deny or hedge what follows, in an answer that was expected without them.
 DENIALS = frozenset(
-    "not no never nor neither none cannot without except excluding wrong incorrect false instead unless or".split()
+    [
+        "not",
+        "no",
+        "never",
+        "nor",
+        "neither",
+        "none",
+        "cannot",
+        "without",
+        "except",
+        "excluding",
+        "wrong",
+        "incorrect",
+        "false",
+        "instead",
+        "unless",
+        "or",
+    ]
 )
 # Words that make another number of the one beside them.
 CHANGERS = frozenset(
-    "minus negative times hundred thousand million billion trillion dozen half quarter point percent squared cubed "
-    "than".split()
+    [
+        "minus",
+        "negative",
+        "times",
+        "hundred",
+        "thousand",
+        "million",
+        "billion",
+        "trillion",
+        "dozen",
+        "half",
+        "quarter",
+        "point",
+        "percent",
+        "squared",
+        "cubed",
+        "than",
+    ]
 )
 CHANGING_SIGNS = frozenset("<>≠≤≥≈~^/%‰√×÷+±")
 NUMBER_WORDS = frozenset(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety".split()
+    [
+        "zero",
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+        "eleven",
+        "twelve",
+        "thirteen",
+        "fourteen",
+        "fifteen",
+        "sixteen",
+        "seventeen",
+        "eighteen",
+        "nineteen",
+        "twenty",
+        "thirty",
+        "forty",
+        "fifty",
+        "sixty",
+        "seventy",
+        "eighty",
+        "ninety",
+    ]
 )
 
 
@@ -53,7 +114,7 @@ class Verdict(NamedTuple):
     """`why` is None when `ok`."""
 
     ok: bool
-    why: Optional[str]
+    why: str | None
 
 
 def numbers(text: str) -> list[str]:
@@ -164,7 +225,8 @@ def _find(wanted: list[Token], found: list[Token], expected: str, got: str) -> V
 
 def _broken_run(hay: list[Token], start: int, here: list[Token], got: str) -> str | None:
     """Why a run of the right tokens is still another answer: an operator inside, or a spelled number beside it."""
-    for left, right in zip(here, here[1:]):
+    for index, left in enumerate(here[:-1]):
+        right = here[index + 1]
         if left.is_number and right.is_number and left.end <= right.start:
             gap = re.sub("|".join(CONNECTIVES), " ", got[left.end : right.start], flags=re.IGNORECASE)
             if not _BETWEEN_NUMBERS.fullmatch(gap):

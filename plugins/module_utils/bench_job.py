@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.pdlab.pdlab.plugins.module_utils import processes, target_layout
+from ansible_collections.pdlab.pdlab.plugins.module_utils import engine_log, processes, target_layout
 from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
 
 SERVICE = "job-bench"
@@ -127,14 +127,6 @@ def whole_text(path: str) -> str:
         return ""
 
 
-def log_size(path: str | None) -> int:
-    """How long a server's log is now, in bytes; what it says later begins there."""
-    try:
-        return os.path.getsize(path) if path else 0
-    except OSError:
-        return 0
-
-
 def watch_from_now(servers: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     """What to compare with later, and a sentence for each server that does not run even now.
 
@@ -144,7 +136,8 @@ def watch_from_now(servers: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str,
     watched, missing = [], []
     for server in servers:
         entry = {key: server.get(key) for key in ("name", "pid", "unit", "url", "log")}
-        entry["log_offset"] = log_size(server.get("log"))
+        begins = engine_log.mark(entry["log"] or "")
+        entry.update(log_offset=begins.offset, log_inode=begins.inode)
         if entry["pid"] is not None:
             process = processes.read_process(entry["pid"])
             if process is None or process.state in "ZX":

@@ -8,11 +8,16 @@ Field names are those of the client's JSONL object (sglang 0.5.23, sglang/benchm
 
 from __future__ import annotations
 
+import ast
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_log import explaining
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_log import plain as plain_text
 
 # One value or one list a request: too much for a record; they stay in the raw file.
 PER_REQUEST = (
@@ -37,6 +42,15 @@ _ARGUMENTS = {
 }
 _ERROR_LINES = 40
 _LINE_LENGTH = 500
+_FAULT = re.compile(
+    r"error|exception|fatal|fail|abort|crash|kill|signal|refused|timed? ?out|unreachable|lost|panic", re.IGNORECASE
+)
+# The client prints each request's exception as one Python literal, traceback and all.
+_PRINTED_ERROR = re.compile(r"^output\.error=(['\"].*['\"])$", re.MULTILINE)
+# What it says on every good day, too.
+_CLIENT_NOISE = re.compile(
+    r"UserWarning|warnings\.warn|RLIMIT_NOFILE|^benchmark_args=|^Namespace\(|Failed requests?:\s*0|it/s\]|s/it\]"
+)
 
 
 def read_output(text: str) -> dict[str, Any] | None:
@@ -163,6 +177,33 @@ def client_errors(output: Mapping[str, Any] | None) -> list[str]:
         f"client: {count} × {error[:_LINE_LENGTH]}" if count > 1 else f"client: {error[:_LINE_LENGTH]}"
         for error, count in counted.most_common()
     ]
+
+
+def tells_fault(line: str) -> bool:
+    """Whether a log line speaks of something that went wrong."""
+    return _FAULT.search(line) is not None
+
+
+def client_log_errors(log: str, limit: int) -> list[str]:
+    """The lines of the client's log that tell of a fault, the same one told once, at most `limit`.
+
+    Needed where the client was ended before it could write its output.
+    """
+    printed = Counter(_last_line(_literal(text)) for text in _PRINTED_ERROR.findall(log))
+    lines = [f"{count} × {line}" if count > 1 else line for line, count in printed.most_common()]
+    rest = [
+        line
+        for line in plain_text(_PRINTED_ERROR.sub("", log)).splitlines()
+        if tells_fault(line) and not _CLIENT_NOISE.search(line)
+    ]
+    return [line[:_LINE_LENGTH] for line in [*lines, *explaining(rest, limit)]][:limit]
+
+
+def _literal(text: str) -> str:
+    try:
+        return str(ast.literal_eval(text))
+    except (SyntaxError, ValueError):
+        return text
 
 
 def _client_failed(job: Mapping[str, Any], server_died: bool) -> dict[str, Any]:

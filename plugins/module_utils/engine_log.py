@@ -23,7 +23,9 @@ _STRONG = re.compile(
     re.IGNORECASE,
 )
 _WEAK = re.compile(r"\b(?:error|exception|fatal|critical|failed|failure|abort(?:ed)?|crash(?:ed)?)\b", re.IGNORECASE)
-_TRACEBACK = re.compile(r"^\s*Traceback \(most recent call last\)|^\s+File \".*\", line \d+|^\s*\^+\s*$|^\s*~*\^+~*\s*$")
+_TRACEBACK = re.compile(
+    r"^\s*Traceback \(most recent call last\)|^\s+File \".*\", line \d+|^\s*\^+\s*$|^\s*~*\^+~*\s*$"
+)
 # What servers write every day and what is no cause of anything.
 _BENIGN = (
     re.compile(r"Invalid HTTP request received"),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -52,10 +52,6 @@ class Faults:
         """Note a fault at `key`; its origin defaults to that of the key or of the nearest key around it."""
         self._faults[Fault(key, problem, cure, origin or self.origin(key))] = None
 
-    def add_all(self, faults: Iterator[Fault] | list[Fault]) -> None:
-        """Take over faults that were found elsewhere."""
-        self._faults.update(dict.fromkeys(faults))
-
     def origin(self, key: str) -> str | None:
         """`file:line` of `key`, or of what holds it."""
         while key:
@@ -66,6 +62,16 @@ class Faults:
                 return None
             key = shorter
         return None
+
+
+def in_file_order(faults: Iterable[Fault]) -> list[Fault]:
+    """Faults of one file by line; those of no known place first, in the order in which they were found."""
+
+    def place(fault: Fault) -> tuple[str, int]:
+        file, _colon, line = (fault.origin or "").rpartition(":")
+        return (file, int(line)) if line.isdigit() else ("", 0)
+
+    return sorted(faults, key=place)
 
 
 def suggestion(word: Any, known: Any) -> str:

@@ -13,7 +13,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 DEFAULT_TIMEOUT_S = 10.0
 SHOWN_CHARACTERS = 300
@@ -25,10 +25,10 @@ class Reply(NamedTuple):
     `body` is the parsed JSON, or None when the text is not JSON. `seconds` is the whole exchange.
     """
 
-    status: Optional[int]
+    status: int | None
     body: Any
     text: str
-    error: Optional[str]
+    error: str | None
     seconds: float
 
     @property
@@ -52,15 +52,13 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 def get(url: str, timeout_s: float = DEFAULT_TIMEOUT_S, api_key: str | None = None) -> Reply:
     """GET `url`. `timeout_s` bounds each socket operation."""
-    return _exchange(urllib.request.Request(url, method="GET"), timeout_s, api_key)  # noqa: S310
+    return _exchange(urllib.request.Request(url, method="GET"), timeout_s, api_key)
 
 
-def post(
-    url: str, payload: Any = None, timeout_s: float = DEFAULT_TIMEOUT_S, api_key: str | None = None
-) -> Reply:
+def post(url: str, payload: Any = None, timeout_s: float = DEFAULT_TIMEOUT_S, api_key: str | None = None) -> Reply:
     """POST `payload` as JSON to `url`; without one, an empty body. `timeout_s` bounds each socket operation."""
     data = b"" if payload is None else json.dumps(payload).encode()
-    request = urllib.request.Request(url, data=data, method="POST")  # noqa: S310
+    request = urllib.request.Request(url, data=data, method="POST")
     request.add_header("Content-Type", "application/json")
     return _exchange(request, timeout_s, api_key)
 

@@ -10,7 +10,7 @@ tensor parallelism the bytes are those of that rank.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import http_json, prometheus_text
 
@@ -35,7 +35,7 @@ class Movement(NamedTuple):
     restarted: list[str]
 
 
-def read(workers: Sequence[Mapping[str, Any]], timeout_s: float, api_key: Optional[str]) -> tuple[Snapshot, list[str]]:
+def read(workers: Sequence[Mapping[str, Any]], timeout_s: float, api_key: str | None) -> tuple[Snapshot, list[str]]:
     """The counters of each worker ({name, url}) now, and what could not be read, in words.
 
     A counter that an engine has not touched yet is not on its page: it is 0.

@@ -13,7 +13,10 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import SY
 
 NODES = Path("/sys/devices/system/node")
 TRIAL_TIMEOUT_S = 10.0
-_POLICY = re.compile(r"^[0-9a-f]+ (\S+)", re.MULTILINE)
+# The kernel walks the page tables of each mapping that is read, which takes seconds for a large server: the first
+# mappings show the policy that the process was started with.
+_MAPS_BYTES = 8192
+_POLICY = re.compile(rb"^[0-9a-f]+ (\S+) ", re.MULTILINE)
 
 
 def parse_list(text: str) -> set[int]:
@@ -46,10 +49,11 @@ def allowed_cpus(pid: int) -> set[int] | None:
 def memory_policies(pid: int) -> set[str] | None:
     """Return the memory policies of a process's mappings (`bind:1`, `default`, …), or None when unreadable."""
     try:
-        text = Path(f"/proc/{pid}/numa_maps").read_text(encoding="utf-8", errors="replace")
+        with open(f"/proc/{pid}/numa_maps", "rb", buffering=0) as stream:
+            data = stream.read(_MAPS_BYTES)
     except OSError:
         return None
-    return set(_POLICY.findall(text)) or None
+    return {match.decode("ascii", "replace") for match in _POLICY.findall(data)} or None
 
 
 def check(pids: Iterable[int], node: int) -> dict[str, Any]:

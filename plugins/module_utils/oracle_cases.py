@@ -13,10 +13,11 @@ import math
 import os
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 SCHEMA_VERSION = 1
 LONG_LENGTH = 2000
+CONTROL_LENGTH = 16
 # sglang refuses a prompt of max_req_input_len tokens or more, and the new ones need room too.
 ROOM = 8
 # What of /server_info can change a logprob. Equal keys and values, or another reference.
@@ -58,6 +59,16 @@ class Vocabulary(NamedTuple):
         return ids
 
 
+class Setup(NamedTuple):
+    """What one run asks: the engine's settings (/server_info), where ids come from, the prompts, what was left out."""
+
+    info: dict[str, Any]
+    vocabulary: Vocabulary
+    seed: int
+    prompts: list[list[int]]
+    dropped: list[str]
+
+
 class Answer(NamedTuple):
     """What a server made of a prompt: its new token ids and their logprobs (natural logarithm)."""
 
@@ -69,9 +80,9 @@ class Comparison(NamedTuple):
     """`first_difference` is the index of the first other token. `max_logprob_diff` is over the tokens before it."""
 
     identical: bool
-    first_difference: Optional[int]
+    first_difference: int | None
     max_logprob_diff: float
-    why: Optional[str]
+    why: str | None
 
 
 # Lengths -------------------------------------------------------------------------------------------------------------
@@ -175,13 +186,13 @@ def _added_tokens(tokenizer: Mapping[str, Any]) -> list[int]:
 
 def prompt(length: int, seed: int, vocabulary: Vocabulary) -> list[int]:
     """The prompt of one case: always the same for the same length, seed and vocabulary."""
-    return vocabulary.draw(random.Random(f"pdlab {seed} {length}"), length)  # noqa: S311
+    return vocabulary.draw(random.Random(f"pdlab {seed} {length}"), length)
 
 
 def control_prompt(ids: Sequence[int], seed: int, vocabulary: Vocabulary) -> list[int]:
     """The same prompt with every id of its first half changed."""
     half = len(ids) // 2
-    generator = random.Random(f"pdlab control {seed} {len(ids)}")  # noqa: S311
+    generator = random.Random(f"pdlab control {seed} {len(ids)}")
     changed = []
     for old in ids[:half]:
         new = old
@@ -226,17 +237,25 @@ def read_answer(body: Any, new_tokens: int) -> Answer:
 
 def compare(reference: Answer, got: Answer, tolerance: float) -> Comparison:
     """Equal token ids, and logprobs that differ by no more than `tolerance` anywhere."""
-    first = next((i for i, pair in enumerate(zip(reference.ids, got.ids)) if pair[0] != pair[1]), None)
+    shared = min(len(reference.ids), len(got.ids))
+    first = next((i for i in range(shared) if reference.ids[i] != got.ids[i]), None)
     if first is None and len(reference.ids) != len(got.ids):
-        first = min(len(reference.ids), len(got.ids))
-    pairs = list(zip(reference.logprobs, got.logprobs))[:first]
-    largest = max((abs(a - b) for a, b in pairs), default=0.0)
+        first = shared
+    equal = shared if first is None else first
+    largest = max((abs(reference.logprobs[i] - got.logprobs[i]) for i in range(equal)), default=0.0)
     if first is not None:
         why = f"new token {first} is {_at(got.ids, first)} instead of {_at(reference.ids, first)}"
         return Comparison(False, first, largest, why)
     if largest > tolerance:
         return Comparison(False, None, largest, f"the logprobs differ by {largest:.3g}, more than {tolerance:g}")
     return Comparison(True, None, largest, None)
+
+
+def control_index(lengths: Sequence[int]) -> int | None:
+    """Which case the control is made of: the shortest of CONTROL_LENGTH tokens or more, else the longest one."""
+    usable = [index for index, length in enumerate(lengths) if length >= 2]
+    long_enough = [index for index in usable if lengths[index] >= CONTROL_LENGTH]
+    return min(long_enough, default=max(usable, default=None), key=lambda index: lengths[index])
 
 
 def control_differs(base: Answer, control: Answer, tolerance: float) -> bool:

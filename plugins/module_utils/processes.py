@@ -15,10 +15,10 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Callable
+from typing import IO
 
 PROC = Path("/proc")
 TICK_S = 0.1
@@ -96,13 +96,16 @@ def is_alive(pid: int, start_ticks: int | None = None) -> bool:
     return start_ticks is None or process.start_ticks == start_ticks
 
 
+def started_since_boot_s(pid: int) -> float | None:
+    """Return when the process started, in seconds since boot (CLOCK_BOOTTIME)."""
+    process = read_process(pid)
+    return None if process is None else process.start_ticks / os.sysconf("SC_CLK_TCK")
+
+
 def started_at(pid: int) -> float | None:
     """Return when the process started, in seconds since the epoch."""
-    process = read_process(pid)
-    if process is None:
-        return None
-    since_boot_s = process.start_ticks / os.sysconf("SC_CLK_TCK")
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot_s
+    since_boot_s = started_since_boot_s(pid)
+    return None if since_boot_s is None else time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot_s
 
 
 def all_processes() -> dict[int, Process]:
@@ -346,8 +349,7 @@ def run_watched(
                     break
                 if on_tick is not None:
                     on_tick()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(TICK_S)
+                _await_exit(child, TICK_S)
         finally:
             if child.poll() is None:
                 end_group(child.pid)
@@ -356,6 +358,20 @@ def run_watched(
         if log_path is not None:
             texts = [_file_tail(log_path, log_start), ""]
     return Outcome(child.returncode, texts[0], texts[1], timed_out, time.monotonic() - began)
+
+
+def _await_exit(child: subprocess.Popen[bytes], wait_s: float) -> None:
+    """Wait at most `wait_s` for a child. Popen.wait with a time-out polls, and would be up to 50 ms late."""
+    try:
+        descriptor = os.pidfd_open(child.pid)
+    except (OSError, AttributeError):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(wait_s)
+        return
+    try:
+        select.select([descriptor], [], [], wait_s)
+    finally:
+        os.close(descriptor)
 
 
 def _feed(child: subprocess.Popen[bytes], data: bytes) -> None:

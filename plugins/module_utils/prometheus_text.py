@@ -7,7 +7,7 @@ Format: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 _LINE = re.compile(
     r"^(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)"
@@ -36,7 +36,7 @@ def parse(text: str) -> list[Sample]:
     return samples
 
 
-def total(samples: list[Sample], name: str) -> Optional[float]:
+def total(samples: list[Sample], name: str) -> float | None:
     """The sum of a metric over all its label sets; None when the page has no such metric."""
     values = [sample.value for sample in samples if sample.name == name]
     return sum(values) if values else None

@@ -13,7 +13,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import http_json, kv_metrics
@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
 
     ok: bool
     seen: str
-    why: Optional[str] = None
+    why: str | None = None
     final: bool = False
 
 
@@ -72,7 +72,7 @@ class ReadyGate:
         poll_s: float,
         generation_timeout_s: float,
         api_key: str | None,
-        stop_reason: Callable[[], Optional[str]],
+        stop_reason: Callable[[], str | None],
     ) -> None:
         self.servers = servers
         self.prefills = [server for server in servers if server["role"] == PREFILL]
@@ -448,11 +448,15 @@ def judge_generation(reply: http_json.Reply, page_size: int) -> Outcome:
         return Outcome(False, seen, f"The prompt had {prompt_tokens} tokens, not more than a page of {page_size}.")
     if tokens < 2:
         return Outcome(
-            False, seen, f"{tokens} tokens came, so decode has not proven itself. See the log of decode: {reply.text[:200]}"
+            False,
+            seen,
+            f"{tokens} tokens came, so decode has not proven itself. See the log of decode: {reply.text[:200]}",
         )
     if not text.strip():
         return Outcome(
-            False, seen, f"{tokens} tokens came without any text. The model emits only special tokens: is it the right one?"
+            False,
+            seen,
+            f"{tokens} tokens came without any text. The model emits only special tokens: is it the right one?",
         )
     return Outcome(True, seen)
 
@@ -471,7 +475,7 @@ def _shown_worker(worker: Mapping[str, Any]) -> str:
     return f"{worker.get('worker_type')} {worker.get('url')}{f' {port}' if port else ''}{healthy}"
 
 
-def _place(url: str) -> tuple[Optional[str], Optional[int]]:
+def _place(url: str) -> tuple[str | None, int | None]:
     """Host and port of an address, whatever its scheme, path or case."""
     parts = urlsplit(url if "//" in url else "//" + url)
     return parts.hostname, parts.port
@@ -500,7 +504,9 @@ def _disagreements(infos: Mapping[str, Mapping[str, Any]], keys: Iterable[str], 
         values = {name: info.get(key) for name, info in infos.items() if key in info}
         if len({repr(value) for value in values.values()}) > 1:
             shown = ", ".join(f"{name} {verb} with {value!r}" for name, value in values.items())
-            faults.append(f"{key} differs: {shown}. Give all servers the same (args of each server, or pd_server_args).")
+            faults.append(
+                f"{key} differs: {shown}. Give all servers the same (args of each server, or pd_server_args)."
+            )
     return faults
 
 

@@ -64,8 +64,10 @@ class ServiceDefinition:
         for key in ("working_directory", "log_path"):
             value = getattr(self, key)
             if not value.startswith("/") or value != value.strip() or value.endswith("\\") or _controls(value):
-                found.append(f"{self.name}: {key}: {value!r} must be absolute, with no control character and no blank or "
-                             "backslash at its end; choose another path")
+                found.append(
+                    f"{self.name}: {key}: {value!r} must be absolute, with no control character and no blank or "
+                    "backslash at its end; choose another path"
+                )
         for variable in self.environment:
             if not _VARIABLE.match(variable):
                 found.append(f"{self.name}: env: {variable!r} is no variable name; use letters, digits and underscores")
@@ -89,7 +91,9 @@ def refuse(definition: ServiceDefinition, allowed_controls: str, manager: str) -
     for where, text in items:
         bad = sorted({c for c in text if (ord(c) < 32 or ord(c) == 127) and c not in allowed_controls})
         if bad and "\0" not in bad:
-            found.append(f"{definition.name}: {where}: {manager} cannot carry {', '.join(map(repr, bad))} in a value; "
-                         "write the value without it, or put it in a file and pass the file's path")
+            found.append(
+                f"{definition.name}: {where}: {manager} cannot carry {', '.join(map(repr, bad))} in a value; "
+                "write the value without it, or put it in a file and pass the file's path"
+            )
     if found:
         raise DefinitionError("\n".join(found))

@@ -31,7 +31,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition imp
     DefinitionError,
     ServiceDefinition,
 )
-from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import (
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import (
     ABSENT,
     FAILED,
     RUNNING,
@@ -93,7 +93,9 @@ class SupervisorManager(ServiceManager):
 
     def __init__(self, root: str, supervisord: str) -> None:
         if glob.escape(root) != root:
-            raise ServiceError(f"pd_root {root!r} has one of * ? [, which supervisor takes for a pattern; use another path")
+            raise ServiceError(
+                f"pd_root {root!r} has one of * ? [, which supervisor takes for a pattern; use another path"
+            )
         self._dir = under(root, "supervisor")
         self._supervisord = supervisord
         self._conf = under(self._dir, "supervisord.conf")
@@ -179,8 +181,9 @@ class SupervisorManager(ServiceManager):
             if info is None or (not info["pid"] and info["state"] in (_STOPPED, _EXITED, _FATAL)):
                 return
             if deadline is not None and time.monotonic() > deadline:
-                raise ServiceError(f"{name} (PID {info['pid']}) still runs {timeout_s:.0f} s after supervisor was asked "
-                                   "to stop it")
+                raise ServiceError(
+                    f"{name} (PID {info['pid']}) still runs {timeout_s:.0f} s after supervisor was asked to stop it"
+                )
             processes.stop_if_controller_gone()
             time.sleep(POLL_S)
 
@@ -189,8 +192,11 @@ class SupervisorManager(ServiceManager):
         with _tolerating(_BAD_NAME):
             self._call("removeProcessGroup", name)
 
-    def _end_leftovers(self) -> None:
-        """End processes of lives that are over: in supervisord's session, but of no program that it knows now.
+    def processes_of(self, name: str) -> list[int]:
+        return super().processes_of(name) + (self._leftovers() if self._answers() else [])
+
+    def _leftovers(self) -> list[int]:
+        """Return processes of lives that are over: in supervisord's session, but below no program that runs now.
 
         A main process that was killed can leave workers behind that still hold its ports and GPU memory.
         """
@@ -198,12 +204,15 @@ class SupervisorManager(ServiceManager):
         # The table first: a program that starts between the two reads is then known, not left over.
         table = processes.all_processes()
         if daemon not in table:
-            return
+            return []
         mains = [int(info["pid"]) for info in self._call("getAllProcessInfo") if info["pid"]]
         living = {pid for main in mains for pid in processes.process_tree(main, table)} | {daemon, *mains}
-        kept = {table[daemon].group} | {table[pid].group for pid in living if pid in table}
+        kept = {table[pid].group for pid in living if pid in table}
         session = table[daemon].session
-        for group in {p.group for p in table.values() if p.session == session and p.state not in "ZX"} - kept:
+        return [p.pid for p in table.values() if p.session == session and p.state not in "ZX" and p.group not in kept]
+
+    def _end_leftovers(self) -> None:
+        for group in {process.group for process in map(processes.read_process, self._leftovers()) if process}:
             processes.end_group(group, grace_s=3.0)
 
     def _info(self, name: str) -> dict[str, Any] | None:
@@ -232,7 +241,7 @@ class SupervisorManager(ServiceManager):
         if not os.path.exists(self._socket):
             return False
         try:
-            return self._call("getState")["statename"] == "RUNNING"
+            return bool(self._call("getState")["statename"] == "RUNNING")
         except (ServiceError, xmlrpc.client.Fault):
             return False
 
@@ -253,8 +262,10 @@ class SupervisorManager(ServiceManager):
         if self._answers():
             return
         if not os.access(self._supervisord, os.X_OK):
-            raise ServiceError(f"{self._supervisord} is missing or cannot be run, so no service can be started; install "
-                               "supervisor there (the engine role does) and run again")
+            raise ServiceError(
+                f"{self._supervisord} is missing or cannot be run, so no service can be started; install "
+                "supervisor there (the engine role does) and run again"
+            )
         self._end_lost_daemons()
         make_private_dir(os.path.dirname(self._socket), shared=os.path.dirname(self._socket) == self._dir)
         for folder in ("conf.d", "starts"):
@@ -317,7 +328,7 @@ def parse_status(info: dict[str, Any]) -> ServiceStatus:
     if pid is not None and processes.command_line(pid)[:3] == [SHELL, "-c", LAUNCHER]:
         # The launcher waits before it becomes the server again: there is no server process now.
         state, pid, detail = STARTING, None, "waits before it starts again"
-    ended = int(info["stop"]) > 0
+    ended = int(info["stop"]) > 0 and pid is None
     exit_code = int(info["exitstatus"])
     if state == STOPPED and int(info["state"]) == _EXITED and exit_code != 0:
         state = FAILED
@@ -325,7 +336,7 @@ def parse_status(info: dict[str, Any]) -> ServiceStatus:
         state=state,
         pid=pid,
         # supervisor keeps -1 for any signal.
-        exit_code=exit_code if ended and not info["pid"] else None,
+        exit_code=exit_code if ended else None,
         started_at=float(info["start"]) or None,
         detail=detail,
     )
@@ -337,7 +348,7 @@ def socket_path(directory: str) -> str:
     if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
         return path
     short = hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
-    base = "/run" if os.geteuid() == 0 else "/tmp"  # noqa: S108 - private and checked, see make_private_dir
+    base = "/run" if os.geteuid() == 0 else "/tmp"
     return f"{base}/pdlab-{os.geteuid()}-{short}/supervisor.sock"
 
 
@@ -350,8 +361,10 @@ def make_private_dir(path: str, shared: bool = False) -> None:
     seen = os.lstat(path)
     if shared or (stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid() and not seen.st_mode & 0o077):
         return
-    raise ServiceError(f"{path} is not a private folder of this user, so supervisord's socket cannot be put there; "
-                       "remove it or choose a shorter pd_root")
+    raise ServiceError(
+        f"{path} is not a private folder of this user, so supervisord's socket cannot be put there; "
+        "remove it or choose a shorter pd_root"
+    )
 
 
 def daemon_config(directory: str, socket_file: str) -> str:

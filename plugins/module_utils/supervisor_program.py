@@ -11,7 +11,13 @@ from __future__ import annotations
 import re
 import shlex
 
-from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import ALWAYS, ON_FAILURE, DefinitionError, ServiceDefinition, refuse
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import (
+    ALWAYS,
+    ON_FAILURE,
+    DefinitionError,
+    ServiceDefinition,
+    refuse,
+)
 
 CARRIED_CONTROLS = "\t"
 LOG_MAX_BYTES = 64 * 1024 * 1024
@@ -84,13 +90,17 @@ def program_text(definition: ServiceDefinition, start_token: str) -> str:
 def _refuse_own(definition: ServiceDefinition) -> None:
     found = []
     if definition.argv and "=" in definition.argv[0]:
-        found.append(f"{definition.name}: argv[0]: {definition.argv[0]!r} has a '=', which env takes for a variable; "
-                     "choose a path without it")
+        found.append(
+            f"{definition.name}: argv[0]: {definition.argv[0]!r} has a '=', which env takes for a variable; "
+            "choose a path without it"
+        )
     for key in ("working_directory", "log_path"):
         value = getattr(definition, key)
         if re.search(r"\s[;#]", value) or "%(here)s" in value:
-            found.append(f"{definition.name}: {key}: {value!r} has a blank before ';' or '#', or '%(here)s', which "
-                         "supervisor would not take as text; choose another path")
+            found.append(
+                f"{definition.name}: {key}: {value!r} has a blank before ';' or '#', or '%(here)s', which "
+                "supervisor would not take as text; choose another path"
+            )
     if found:
         raise DefinitionError("\n".join(found))
 

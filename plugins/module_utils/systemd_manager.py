@@ -10,7 +10,7 @@ from pathlib import Path
 from ansible_collections.pdlab.pdlab.plugins.module_utils import processes
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import SYSTEM_PATH
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import PREFIX, ServiceDefinition
-from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import (
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import (
     ABSENT,
     FAILED,
     RUNNING,
@@ -101,7 +101,9 @@ class SystemdManager(ServiceManager):
         if before["ActiveState"] == "failed" or self._show(name)["ActiveState"] == "failed":
             self._systemctl("reset-failed", unit_name(name), check=False)
         if self._show(name)["ActiveState"] != "inactive":
-            raise ServiceError(f"{name} still runs {timeout_s + STOP_MARGIN_S:.0f} s after systemd was asked to stop it")
+            raise ServiceError(
+                f"{name} still runs {timeout_s + STOP_MARGIN_S:.0f} s after systemd was asked to stop it"
+            )
         return ran
 
     def status(self, name: str) -> ServiceStatus:

@@ -8,7 +8,13 @@ the prefix `:` (systemd 244 and later).
 
 from __future__ import annotations
 
-from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import ALWAYS, ON_FAILURE, UNLIMITED, ServiceDefinition, refuse
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import (
+    ALWAYS,
+    ON_FAILURE,
+    UNLIMITED,
+    ServiceDefinition,
+    refuse,
+)
 
 # Environment= drops an assignment with any other control character (env_value_is_valid in systemd).
 CARRIED_CONTROLS = "\t\n"

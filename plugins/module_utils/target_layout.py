@@ -16,6 +16,10 @@ def engine_dir(root: str) -> str:
     return under(root, "engine")
 
 
+# What a virtual environment was built from; written last, so that a half-made one has none.
+VENV_STAMP = "pdlab-lock.json"
+
+
 def engine_python(root: str) -> str:
     """The Python of the engine's virtual environment."""
     return under(engine_dir(root), "bin", "python")

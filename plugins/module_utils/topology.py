@@ -21,7 +21,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import (
     server_argv,
     server_environment,
 )
-from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, Faults, suggestion
+from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, Faults, in_file_order, suggestion
 from ansible_collections.pdlab.pdlab.plugins.module_utils.shapes import INVALID
 from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import log_file, under
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars, expand_home, resolve_hosts
@@ -85,7 +85,7 @@ def resolve(
     benchmark = resolve_benchmark(variables.get(BENCHMARK), presets or {}, faults)
     model_paths = _model_paths(given, hosts, resolved_hosts, used, faults)
     if len(faults):
-        return None, sorted(faults, key=_in_file_order)
+        return None, in_file_order(faults)
     assert device is not None and benchmark is not None
     fill_ports(ports, drafts)
     if router is not None:
@@ -129,12 +129,6 @@ def part_of(plan: Plan, host: str) -> dict[str, Any]:
 def url_of(address: str, port: int) -> str:
     """The HTTP URL of an address and a port, IPv6 in brackets."""
     return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
-
-
-def _in_file_order(fault: Fault) -> tuple[str, int]:
-    """Sorts faults of one file by line and keeps all others in the order in which they were found."""
-    file, _colon, line = (fault.origin or "").rpartition(":")
-    return (file, int(line)) if line.isdigit() else ("", 0)
 
 
 def _checked(variables: Mapping[str, Any], faults: Faults) -> dict[str, Any]:

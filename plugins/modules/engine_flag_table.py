@@ -110,11 +110,11 @@ def main() -> None:
             os.makedirs(params["state_dir"], exist_ok=True)
             write_json(path, table)
         except OSError as error:
-            module.fail_json(msg=f"{path} cannot be written: {error}. Free space or make {params['state_dir']} writable.")
+            module.fail_json(
+                msg=f"{path} cannot be written: {error}. Free space or make {params['state_dir']} writable."
+            )
     known = table or {}
-    module.exit_json(
-        changed=changed, flag_table=path, version=known.get("version"), flags=len(known.get("flags", []))
-    )
+    module.exit_json(changed=changed, flag_table=path, version=known.get("version"), flags=len(known.get("flags", [])))
 
 
 if __name__ == "__main__":

@@ -150,8 +150,8 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched
+from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import VENV_STAMP
 
-STAMP = "pdlab-lock.json"
 CANDIDATES = ("/usr/bin/python3", "python3.13", "python3.12", "python3.11", "python3")
 
 
@@ -171,7 +171,7 @@ def distributions(path: str) -> dict[str, str]:
 def read_stamp(path: str) -> dict:
     """What the environment was built from; empty when it was never completed."""
     try:
-        with open(os.path.join(path, STAMP), encoding="utf-8") as stream:
+        with open(os.path.join(path, VENV_STAMP), encoding="utf-8") as stream:
             stamp = json.load(stream)
     except (OSError, ValueError):
         return {}
@@ -309,7 +309,7 @@ class LockedVenv:
                 "report this: a local distribution did not install",
             )
         stamp = {**self.wanted(python_version), "packages": distributions(fresh)}
-        with open(os.path.join(fresh, STAMP), "w", encoding="utf-8") as stream:
+        with open(os.path.join(fresh, VENV_STAMP), "w", encoding="utf-8") as stream:
             json.dump(stamp, stream, indent=1)
             stream.flush()
             os.fsync(stream.fileno())
@@ -385,7 +385,10 @@ def main() -> None:
     stamp = venv.stamp
     module.exit_json(
         **result,
-        **{key: stamp.get(key) for key in ("fingerprint", "python_version", "packages", "lock_sha256", "distributions_sha256")},
+        **{
+            key: stamp.get(key)
+            for key in ("fingerprint", "python_version", "packages", "lock_sha256", "distributions_sha256")
+        },
     )
 
 

@@ -85,41 +85,15 @@ reason:
   returned: when changed
 """
 
-import hashlib
 import json
 import os
 import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils.checkpoint import checkpoint_faults
+from ansible_collections.pdlab.pdlab.plugins.module_utils.model_inventory import MANIFEST, fingerprint, inventory
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched
 from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
-
-MANIFEST = "pdlab-manifest.json"
-HASHED_WHOLE_BYTES = 64 * 1024 * 1024
-
-
-def inventory(path: str) -> dict[str, dict]:
-    """Size of every file of a model, and the SHA-256 of those small enough to read at every deployment."""
-    found = {}
-    for directory, _names, files in os.walk(path):
-        for name in files:
-            full = os.path.join(directory, name)
-            relative = os.path.relpath(full, path)
-            if relative == MANIFEST or relative.startswith(".cache" + os.sep):
-                continue
-            size = os.stat(full).st_size
-            entry: dict = {"size": size}
-            if size <= HASHED_WHOLE_BYTES:
-                with open(full, "rb") as stream:
-                    entry["sha256"] = hashlib.sha256(stream.read()).hexdigest()
-            found[relative] = entry
-    return dict(sorted(found.items()))
-
-
-def fingerprint(files: dict[str, dict]) -> str:
-    """One hash for the whole inventory."""
-    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read_manifest(path: str) -> dict:

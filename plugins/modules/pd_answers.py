@@ -53,6 +53,12 @@ options:
   api_key:
     description: Key that the router asks for, when it does.
     type: str
+  run_dir:
+    description: Run folder on the controller that keeps the result.
+    type: path
+  record:
+    description: Name under which the run folder keeps the result.
+    type: str
 author:
   - the pdlab authors
 attributes:
@@ -119,6 +125,7 @@ why:
 """
 
 import re
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import answer_match, http_json, processes
@@ -145,7 +152,7 @@ def read_text(reply: http_json.Reply) -> tuple[str | None, str | None]:
     return str(text), None
 
 
-def ask(url: str, model: str, question: dict, options: dict) -> dict:
+def ask(url: str, model: str, question: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """Ask one question; return its entry in the result."""
     payload = {
         **options["request"],
@@ -154,9 +161,7 @@ def ask(url: str, model: str, question: dict, options: dict) -> dict:
         "temperature": 0,
         "max_tokens": options["max_tokens"],
     }
-    reply = http_json.post(
-        url.rstrip("/") + "/v1/chat/completions", payload, options["timeout_s"], options["api_key"]
-    )
+    reply = http_json.post(url.rstrip("/") + "/v1/chat/completions", payload, options["timeout_s"], options["api_key"])
     got, why = read_text(reply)
     if got is not None:
         why = answer_match.match(question["expected"], without_thoughts(got)).why
@@ -188,6 +193,8 @@ def main() -> None:
             "request": {"type": "dict", "default": {}},
             "timeout_s": {"type": "float", "default": 120.0},
             "api_key": {"type": "str", "no_log": True},
+            "run_dir": {"type": "path"},
+            "record": {"type": "str"},
         },
         supports_check_mode=True,
     )
@@ -202,7 +209,7 @@ def main() -> None:
         module.fail_json(msg="\n".join(faults), ok=False, answers=[], why="\n".join(faults))
     if module.check_mode:
         module.exit_json(changed=False, skipped=True, msg="Not asked in check mode.")
-    asked = []
+    asked: list[dict[str, Any]] = []
     for question in options["answers"]:
         if processes.controller_gone():
             module.fail_json(msg="The controller is gone.", ok=False, answers=asked, why="The controller is gone.")

@@ -9,7 +9,7 @@ module: pd_bench
 short_description: Measure one benchmark point through the router
 version_added: 0.1.0
 description:
-  - Runs C(python -m sglang.benchmark.serving) for one point as a job of the service manager, named C(job-bench).
+  - Runs C(python -m sglang.benchmark.serving) for one point as a job of the service manager, named C(pdlab-job-bench).
     The job has a time limit and a lease. When nobody asks for its progress for O(lease_s) seconds (the controller
     is gone), it ends by itself, with every process that it started.
   - As a task this is one step. Its action plug-in starts the job, asks for its progress until it ends, prints one
@@ -247,6 +247,10 @@ files:
   description: The raw files on the target, C(output) (JSONL) and C(log).
   type: dict
   returned: when O(state=started) or O(state=collected)
+sizes:
+  description: The bytes of each raw file that there is on the target, by its path.
+  type: dict
+  returned: when O(state=collected)
 finished:
   description: Whether the job has ended.
   type: bool
@@ -291,14 +295,14 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import (
 from ansible_collections.pdlab.pdlab.plugins.module_utils.bench_job import JobFiles
 from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_text
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import NEVER, PREFIX, ServiceDefinition
-from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import (
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import (
     ABSENT,
     RUNNING,
     STARTING,
     ServiceError,
     ServiceManager,
-    choose,
 )
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import choose
 
 SERVICE = PREFIX + bench_job.SERVICE
 TICK_S = 0.25
@@ -350,9 +354,13 @@ def start(params: Mapping[str, Any]) -> dict[str, Any]:
     bench_job.write_job(files, {"argv": argv, "watch": watched, "died": []})
     write_text(files.script, inspect.getsource(leased_job))
     files.touch_lease()
-    manager.write(definition(params, files, argv, environment))
-    manager.start(SERVICE)
-    await_status(files, manager)
+    try:
+        manager.write(definition(params, files, argv, environment))
+        manager.start(SERVICE)
+        await_status(files, manager)
+    except BaseException:
+        clear_away(manager)
+        raise
     return {"changed": True, "argv": argv, "files": {"output": files.output, "log": files.log}}
 
 
@@ -445,7 +453,6 @@ def await_status(files: JobFiles, manager: ServiceManager) -> None:
         processes.stop_if_controller_gone()
         time.sleep(TICK_S / 5)
     seen = manager.status(SERVICE)
-    clear_away(manager)
     said = bench_job.text_tail(files.log, 2000).strip() or seen.detail or "it said nothing"
     raise Refused("the benchmark job did not start", [f"{SERVICE} is {seen.state}: {said}"])
 
@@ -525,24 +532,32 @@ def collect(params: Mapping[str, Any]) -> dict[str, Any]:
         "checks": record["checks"],
         "record": record,
         "files": {"output": files.output, "log": files.log},
+        "sizes": {path: os.path.getsize(path) for path in (files.output, files.log) if os.path.exists(path)},
     }
 
 
 def seconds_of(status: Mapping[str, Any]) -> float | None:
     """How long the client ran."""
-    if status.get("started") is None or status.get("ended") is None:
-        return None
-    return round(status["ended"] - status["started"], 3)
+    started, ended_at = status.get("started"), status.get("ended")
+    return None if started is None or ended_at is None else round(float(ended_at) - float(started), 3)
 
 
 def error_lines(files: JobFiles, job: Mapping[str, Any]) -> list[str]:
-    """What the servers and the client said went wrong during the point, each line with its speaker."""
+    """What the servers and the client said went wrong during the point, each line with its speaker.
+
+    Of a server that died the last lines are kept in any case; of the others only what tells of a fault.
+    """
+    lost = {server["name"] for server in job.get("died") or []}
     lines = []
     for server in job.get("watch") or []:
         if server.get("log"):
-            found = engine_log.error_lines(server["log"], server.get("log_offset") or 0, ERROR_LINES)
-            lines += [f"{server['name']}: {line}" for line in found]
-    return lines + [f"client: {line}" for line in engine_log.error_lines(files.log, 0, ERROR_LINES)]
+            since = engine_log.LogMark(server["log_offset"], server["log_inode"])
+            found = engine_log.error_lines(server["log"], since, ERROR_LINES)
+            lines += [
+                f"{server['name']}: {line}" for line in found if server["name"] in lost or bench_point.tells_fault(line)
+            ]
+    said = bench_point.client_log_errors(bench_job.whole_text(files.log), ERROR_LINES)
+    return lines + [f"client: {line}" for line in said]
 
 
 def clear_away(manager: ServiceManager) -> bool:

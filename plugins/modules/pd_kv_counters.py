@@ -32,6 +32,12 @@ options:
   api_key:
     description: Key that the servers ask for, when they do.
     type: str
+  run_dir:
+    description: Run folder on the controller that keeps the result.
+    type: path
+  record:
+    description: Name under which the run folder keeps the result.
+    type: str
 author:
   - the pdlab authors
 attributes:
@@ -96,6 +102,8 @@ why:
   type: str
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import kv_metrics
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import DECODE, PREFILL
@@ -107,13 +115,15 @@ METRICS = {
 }
 
 
-def judge(before: dict | None, after: dict, faults: list[str]) -> dict:
+def judge(before: dict[str, Any] | None, after: kv_metrics.Snapshot, faults: list[str]) -> dict[str, Any]:
     """Make the result of what was read."""
     moved = kv_metrics.movement(before or {}, after)
     why = list(faults)
     if before is not None:
         if moved.failed:
-            why.append(f"{moved.failed} KV transfers failed; look for KVTransferError in the logs of prefill and decode.")
+            why.append(
+                f"{moved.failed} KV transfers failed; look for KVTransferError in the logs of prefill and decode."
+            )
         if moved.bytes <= 0 and not faults:
             why.append(
                 "No KV cache moved: the requests did not go through prefill and decode. Check the router's workers "
@@ -142,6 +152,8 @@ def main() -> None:
             "before": {"type": "dict"},
             "timeout_s": {"type": "float", "default": 10.0},
             "api_key": {"type": "str", "no_log": True},
+            "run_dir": {"type": "path"},
+            "record": {"type": "str"},
         },
         supports_check_mode=True,
     )

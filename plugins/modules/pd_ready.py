@@ -57,6 +57,10 @@ options:
         description: Where in the log this start of the server begins, in bytes.
         type: int
         default: 0
+      log_inode:
+        description: Inode of the log at that moment, so that a log that was rotated since is read right.
+        type: int
+        default: 0
   timeout_s:
     description: Time limit of the whole gate, in seconds.
     type: float
@@ -71,6 +75,12 @@ options:
     default: 120
   api_key:
     description: Key that the servers and the router ask for, when they do.
+    type: str
+  run_dir:
+    description: Run folder on the controller that keeps the result.
+    type: path
+  record:
+    description: Name under which the run folder keeps the result.
     type: str
 author:
   - the pdlab authors
@@ -128,6 +138,8 @@ why:
   type: str
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import engine_log, processes
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import ENGINE_ROLES
@@ -137,7 +149,7 @@ ERROR_LINES = 12
 SERVER_KEYS = ("name", "role", "address", "port", "url")
 
 
-def server_faults(servers: list[dict]) -> list[str]:
+def server_faults(servers: list[dict[str, Any]]) -> list[str]:
     """What is missing in `servers`, all of it."""
     if not servers:
         return ["servers: the list is empty; name at least one server"]
@@ -154,7 +166,7 @@ def server_faults(servers: list[dict]) -> list[str]:
     return faults
 
 
-def stop_reason(services: list[dict]) -> str | None:
+def stop_reason(services: list[dict[str, Any]]) -> str | None:
     """Why waiting is pointless: nobody waits for us, or a watched server's process has ended."""
     if processes.controller_gone():
         return "The controller is gone."
@@ -164,7 +176,8 @@ def stop_reason(services: list[dict]) -> str | None:
             continue
         lines = []
         if service.get("log"):
-            lines = engine_log.error_lines(service["log"], service.get("log_offset") or 0, ERROR_LINES)
+            since = engine_log.LogMark(service.get("log_offset") or 0, service.get("log_inode") or 0)
+            lines = engine_log.error_lines(service["log"], since, ERROR_LINES)
         said = "\n".join(lines) if lines else "It left no error line; read its log."
         where = f" (log: {service['log']})" if service.get("log") else ""
         return f"The process of {service['name']}, PID {pid}, has ended{where}.\n{said}"
@@ -185,12 +198,15 @@ def main() -> None:
                     "pid": {"type": "int"},
                     "log": {"type": "path"},
                     "log_offset": {"type": "int", "default": 0},
+                    "log_inode": {"type": "int", "default": 0},
                 },
             },
             "timeout_s": {"type": "float", "default": 180.0},
             "poll_s": {"type": "float", "default": 0.2},
             "generation_timeout_s": {"type": "float", "default": 120.0},
             "api_key": {"type": "str", "no_log": True},
+            "run_dir": {"type": "path"},
+            "record": {"type": "str"},
         },
         supports_check_mode=True,
     )

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures as a person reads them, the same on the terminal, in Markdown and in HTML. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+NOT_AVAILABLE = "n/a"
+HIDDEN = "(hidden)"
+
+_SECRET = re.compile(r"token|secret|passw|credential|api[-_]?key|access[-_]?key|auth", re.IGNORECASE)
+# Words of the engine's vocabulary that the pattern above would take for secrets.
+_HARMLESS = re.compile(r"tokens?[-_]|[-_]tokens|tokenize|tokenizer", re.IGNORECASE)
+
+
+def tok_s(value: float | None) -> str:
+    """Tokens per second: three or more digits that matter, thousands grouped."""
+    return _figure(value)
+
+
+def ms(value: float | None) -> str:
+    """Milliseconds; n/a for a percentile that the sample cannot support."""
+    return _figure(value)
+
+
+def seconds(value: float | None) -> str:
+    """A duration: 0.8 s, 74.2 s, 3 min 12 s, 1 h 4 min."""
+    if value is None:
+        return NOT_AVAILABLE
+    if value < 99.95:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(count: int | float | None) -> str:
+    """Bytes in binary units: 912 KiB, 40.0 MiB."""
+    if count is None:
+        return NOT_AVAILABLE
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def done(completed: int | None, requested: int | None) -> str:
+    """Completed of requested requests: 48/48; a question mark for what is not known."""
+    return f"{'?' if completed is None else completed}/{'?' if requested is None else requested}"
+
+
+def moment(iso: str | None) -> str:
+    """A time of run.json as "2026-01-31 12:00:00 UTC"; as it stands when it is no time."""
+    if iso is None:
+        return NOT_AVAILABLE
+    try:
+        return datetime.fromisoformat(iso).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except ValueError:
+        return iso
+
+
+def shell_block(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+    """A command to copy into a shell: `env -i` with its environment, one option a line, every value quoted.
+
+    Values that look like secrets are hidden: a report is made to be passed on.
+    """
+    lines = ["env -i"] if environment else []
+    lines += [
+        shlex.quote(f"{key}={HIDDEN if is_secret(key) else value}")
+        for key, value in sorted((environment or {}).items())
+    ]
+    current: list[str] = []
+    for item in without_secrets(argv):
+        if item.startswith("--") and current:
+            lines.append(shlex.join(current))
+            current = []
+        current.append(item)
+    if current:
+        lines.append(shlex.join(current))
+    return " \\\n  ".join(lines)
+
+
+def without_secrets(argv: Sequence[str]) -> list[str]:
+    """The same items with the value after a secret's option (`--api-key VALUE`, `--api-key=VALUE`) hidden."""
+    shown: list[str] = []
+    hide_next = False
+    for item in argv:
+        option, separator, _value = item.partition("=")
+        if hide_next and not item.startswith("--"):
+            shown.append(HIDDEN)
+        elif item.startswith("--") and separator and is_secret(option):
+            shown.append(f"{option}={HIDDEN}")
+        else:
+            shown.append(item)
+        hide_next = item.startswith("--") and not separator and is_secret(item)
+    return shown
+
+
+def is_secret(name: str) -> bool:
+    """Whether an option or variable of this name holds a secret."""
+    return bool(_SECRET.search(_HARMLESS.sub("", name)))
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return NOT_AVAILABLE
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    if abs(value) >= 100:
+        return f"{value:.1f}"
+    return f"{value:.2f}"

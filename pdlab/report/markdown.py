@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""findings.md: one section a run, written as plain Markdown that reads well unrendered.
+
+A section stands between two HTML comments that name its run, so that reporting a run again replaces just that
+section. Everything else in the file belongs to whoever wrote it and is never touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
+
+from pdlab import results
+from pdlab.report import formatting
+from pdlab.report.charts import workload
+from pdlab.report.next_steps import next_steps
+from pdlab.results import Point, Report
+from pdlab.store import RunContents, StoreError, explain
+
+HEADING = """# Findings
+
+One section a run, the newest last. pdlab replaces only what stands between a run's two comment lines; notes of your own
+go anywhere else.
+"""
+
+_MARK = re.compile(r"^<!-- pdlab run (?P<run>\S+) (?P<edge>begin|end) -->\r?(?:\n|\Z)", re.MULTILINE)
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&])")
+
+
+def section(contents: RunContents, report: Report | None = None) -> str:
+    """One run's section without its comment lines. Pure."""
+    report = report or results.build_report(contents)
+    title = f"## {'REHEARSAL: ' if report.rehearsal else ''}{text(report.run)}"
+    blocks = [title, f"**{text(results.verdict(report))}**"]
+    if report.rehearsal:
+        blocks.append(f"Every figure below is of a {results.REHEARSAL_NOTE}.")
+    blocks.append(_what_ran(contents, report))
+    if report.stages:
+        blocks.append(_stages(report))
+    if report.answers or report.oracle or report.kv_transfer:
+        blocks.append(_proof(report))
+    if report.points:
+        blocks.append(_points(report))
+    failed = [point for point in report.points if point.error_lines]
+    blocks += [_failure(point) for point in failed]
+    steps = next_steps(contents, report)
+    blocks.append("Next:\n\n" + "\n".join(f"- {text(step.text)}{_inline(step.command)}" for step in steps))
+    blocks.append(f"Full report: [{text(report.run)}/{layout.REPORT}]({report.run}/{layout.REPORT})")
+    return "\n\n".join(blocks) + "\n"
+
+
+def write_section(findings: Path, run: str, body: str) -> None:
+    """Put a run's section into findings.md: in its old place when it has one, otherwise at the end.
+
+    Safe against another pdlab doing the same (a lock beside the file) and against dying halfway (atomic rename).
+    Raises StoreError when the file cannot be read or written.
+    """
+    try:
+        with _locked(findings):
+            mode = 0o644
+            try:
+                before = findings.read_bytes().decode("utf-8", errors="surrogateescape")
+                mode = stat.S_IMODE(findings.stat().st_mode)
+            except FileNotFoundError:
+                before = ""
+            after = with_section(before, run, body)
+            if after != before:
+                _replace(findings, after, mode)
+    except OSError as error:
+        raise StoreError(explain("write", findings, error)) from error
+
+
+def with_section(before: str, run: str, body: str) -> str:
+    """The file's text with the run's section replaced or appended. Nothing else of `before` changes. Pure.
+
+    A section whose end line was lost (edited away) is left as it stands, and the new one is appended: text is
+    never thrown away on a guess.
+    """
+    block = f"<!-- pdlab run {run} begin -->\n{body.strip()}\n<!-- pdlab run {run} end -->\n"
+    marks = list(_MARK.finditer(before))
+    for first, last in reversed(list(pairwise(marks))):
+        if (first["run"], first["edge"], last["run"], last["edge"]) == (run, "begin", run, "end"):
+            return before[: first.start()] + block + before[last.end() :]
+    if not before.strip():
+        return HEADING + "\n" + block
+    gap = "" if before.endswith("\n\n") else "\n" if before.endswith("\n") else "\n\n"
+    return before + gap + block
+
+
+def text(value: object) -> str:
+    """Any text as one line of Markdown that shows it as it is: no markup, no HTML, no table breaks."""
+    return _SPECIAL.sub(r"\\\1", " ".join(str(value).split()))
+
+
+def fenced(value: str) -> str:
+    """Lines as a code block whose fence is longer than any run of backticks in it."""
+    longest = max((len(ticks) for ticks in re.findall(r"`+", value)), default=0)
+    fence = "`" * max(3, longest + 1)
+    # A comment line of findings.md must never come from a log.
+    safe = value.replace("<!--", "<! --")
+    return f"{fence}text\n{safe}\n{fence}"
+
+
+def _what_ran(contents: RunContents, report: Report) -> str:
+    plan = contents.plan or {}
+    model = (plan.get("model") or {}).get("served_name") or "unknown"
+    servers = [
+        f"{server.get('name')} ({server.get('role')}, {_devices(server)})" for server in plan.get("servers") or []
+    ]
+    engine = "; ".join(
+        ", ".join(
+            [*(f"{name} {version}" for name, version in facts.packages.items()), f"fingerprint {facts.fingerprint}"]
+        )
+        for facts in report.engines
+    )
+    rows = [
+        ("Started", formatting.moment(report.started) + f", took {formatting.seconds(report.seconds)}"),
+        ("Model", model),
+        ("Servers", ", ".join(servers) or "none"),
+        ("Engine", engine or "none recorded"),
+        ("Inventory", report.inventory or "not recorded"),
+        ("Exit status", "none" if report.exit_code is None else report.exit_code),
+    ]
+    return "\n".join(f"- {name}: {text(value)}" for name, value in rows)
+
+
+def _devices(server: dict[str, object]) -> str:
+    gpus = server.get("gpus")
+    if isinstance(gpus, list) and gpus:
+        return "GPU " + " ".join(str(gpu) for gpu in gpus)
+    return str(server.get("device"))
+
+
+def _stages(report: Report) -> str:
+    parts = []
+    for stage in report.stages:
+        word = "" if stage.ok else " FAILED" if stage.finished else " did not finish"
+        parts.append(f"{text(stage.name)} {formatting.seconds(stage.seconds)}{word}")
+    return "Stages: " + ", ".join(parts)
+
+
+def _proof(report: Report) -> str:
+    lines = [
+        f"- {text(answer.prompt)} Got: {text(answer.got if answer.got is not None else 'no answer')} "
+        + ("(right)" if answer.ok else f"(**WRONG**, expected {text(answer.expected)})")
+        for answer in report.answers
+    ]
+    lines += [
+        f"- After the benchmark: {text(answer.prompt)} Got: {text(answer.got)} ({'right' if answer.ok else '**WRONG**'})"
+        for answer in report.stability
+    ]
+    if report.oracle:
+        word = "" if report.oracle.ok else " **FAILED**"
+        lines.append(
+            f"- Oracle: {report.oracle.identical} of {report.oracle.cases} prompts identical to colocated{word}"
+            + (f": {text(report.oracle.why)}" if report.oracle.why else "")
+        )
+    if report.kv_transfer:
+        word = "" if report.kv_transfer.ok else " **FAILED**"
+        lines.append(
+            f"- KV transfer: {formatting.size(report.kv_transfer.bytes)} moved, "
+            f"{report.kv_transfer.failed} transfers failed{word}"
+            + (f": {text(report.kv_transfer.why)}" if report.kv_transfer.why else "")
+        )
+    return "\n".join(lines)
+
+
+def _points(report: Report) -> str:
+    header = [
+        "concurrency",
+        "tokens",
+        "requests",
+        "output tok/s",
+        "peak tok/s",
+        "total tok/s",
+        "TTFT p50 / p90 ms",
+        "TPOT p50 / p90 ms",
+        "E2E p50 ms",
+    ]
+    rows = [header, ["---"] + ["---"] + ["---:"] * (len(header) - 2), *(_point(point) for point in report.points)]
+    title = "REHEARSAL, " + results.REHEARSAL_NOTE if report.rehearsal else "Benchmark points, through the router"
+    return f"{title}\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _point(point: Point) -> list[str]:
+    name = text(point.label if point.concurrency is None else point.concurrency)
+    head = [name, text(workload(point)), formatting.done(point.completed, point.requested)]
+    if not point.ok:
+        word = "FAILED" if point.measured else "NOT MEASURED"
+        return [*head, f"**{word}**: {text('; '.join(point.why))}", "", "", "", "", ""]
+    return [
+        *head,
+        formatting.tok_s(point.output_tok_s),
+        formatting.tok_s(point.peak_output_tok_s),
+        formatting.tok_s(point.total_tok_s),
+        f"{formatting.ms(point.ttft_ms.p50)} / {formatting.ms(point.ttft_ms.p90)}",
+        f"{formatting.ms(point.tpot_ms.p50)} / {formatting.ms(point.tpot_ms.p90)}",
+        formatting.ms(point.e2e_ms.p50),
+    ]
+
+
+def _failure(point: Point) -> str:
+    return f"Error lines of {text(point.label)}:\n\n" + fenced("\n".join(point.error_lines))
+
+
+def _inline(command: str | None) -> str:
+    if not command:
+        return ""
+    ticks = "`" * (max((len(found) for found in re.findall(r"`+", command)), default=0) + 1)
+    return f" {ticks}{' '.join(command.split())}{ticks}"
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock file beside `path`. It is left there: removing it would let two holders in."""
+    descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, content: str, mode: int) -> None:
+    """Replace the file whole or not at all, odd bytes kept as they were."""
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            os.fchmod(stream.fileno(), mode)
+            stream.write(content.encode("utf-8", errors="surrogateescape"))
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

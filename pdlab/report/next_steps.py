@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a reader of a report should do next: a few sentences with the command to type. Pure."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pdlab.results import Report
+from pdlab.store import RunContents
+
+VETO = 3
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do; `command` is what to type, when there is something to type."""
+
+    text: str
+    command: str | None = None
+
+
+def next_steps(contents: RunContents, report: Report) -> list[Step]:
+    """The next things to do, most useful first."""
+    option = _inventory_option(report)
+    if report.status == "running":
+        return [Step("This run goes on. See how far it is:", f"pdlab status{option}")]
+    if report.ok:
+        return _after_success(contents, report, option)
+    steps = _cures(contents)
+    if _wrong_results(report):
+        steps.append(
+            Step(
+                "Do not use what runs now, nor any figure of it: an answer, the oracle or the transfer counters are wrong. "
+                "Start every server anew and ask again:",
+                f"pdlab rebuild{option}",
+            )
+        )
+    failed = [point for point in report.points if not point.ok and point.measured]
+    if failed or any(point.error_lines for point in report.points):
+        steps.append(Step("Read the servers' logs around the failed point:", f"pdlab logs{option}"))
+    elif report.stopped_at in ("deploy", "ready"):
+        names = _failed_servers(contents)
+        steps += [Step(f"Read the log of {name}:", f"pdlab logs {shlex.quote(name)}{option}") for name in names]
+        if not names:
+            steps.append(Step("Read the servers' logs:", f"pdlab logs{option}"))
+    again = {"benchmark": "bench", "verify": "verify", "preflight": "preflight"}.get(report.stopped_at or "", "up")
+    text = {
+        "bench": "When the cause is gone, measure again on what runs:",
+        "preflight": "Then look at the host again, which changes nothing on it:",
+    }.get(again, "Then run it again; what is already right is left as it is:")
+    steps.append(Step(text, f"pdlab {again}{option}"))
+    return steps
+
+
+def curl_line(plan: Mapping[str, Any]) -> str | None:
+    """A curl command that asks the running deployment a question; None when the plan has no router."""
+    address, name = endpoint(plan), (plan.get("model") or {}).get("served_name")
+    if not address or not name:
+        return None
+    answers = plan.get("answers") or [{}]
+    question = str(answers[0].get("prompt") or "What is the capital of France?")
+    body = {"model": name, "messages": [{"role": "user", "content": question}], "max_tokens": 32}
+    data = shlex.quote(json.dumps(body, ensure_ascii=False))
+    return f"curl -s {address}/v1/chat/completions -H 'Content-Type: application/json' -d {data}"
+
+
+def endpoint(plan: Mapping[str, Any]) -> str | None:
+    """The address of the OpenAI-compatible API, without /v1; None when the plan has no router."""
+    router = plan.get("router")
+    return str(router["url"]) if isinstance(router, Mapping) and router.get("url") else None
+
+
+def _after_success(contents: RunContents, report: Report, option: str) -> list[Step]:
+    plan = contents.plan or {}
+    steps = []
+    if (address := endpoint(plan)) and (line := curl_line(plan)):
+        steps.append(Step(f"What was deployed answers at {address}/v1 (OpenAI-compatible):", line))
+        steps.append(Step("Or ask it from here:", f'pdlab ask "What is the capital of France?"{option}'))
+    if report.rehearsal:
+        steps.append(Step("On a machine with GPUs, describe it in an inventory and run:", "pdlab up -i inventory/gpu"))
+    steps.append(Step("Stop what runs, when it is no longer wanted:", f"pdlab down{option}"))
+    return steps
+
+
+def _cures(contents: RunContents) -> list[Step]:
+    """What preflight itself says about each veto."""
+    steps = []
+    for host, record in contents.host_records("preflight").items():
+        for verdict in _rows(record.get("verdicts")):
+            if verdict.get("severity") == "veto" and not verdict.get("ok"):
+                steps.append(Step(f"{host}, {verdict.get('id')}: {verdict.get('cure') or verdict.get('why')}"))
+    return steps
+
+
+def _wrong_results(report: Report) -> bool:
+    answers = [*report.answers, *report.stability]
+    proofs = [proof.ok for proof in (report.oracle, report.kv_transfer) if proof is not None]
+    return not all([answer.ok for answer in answers] + proofs)
+
+
+def _failed_servers(contents: RunContents) -> Sequence[str]:
+    return [
+        name
+        for name, record in contents.host_records("server").items()
+        if record.get("failed") or record.get("ok") is False
+    ]
+
+
+def _inventory_option(report: Report) -> str:
+    inventory = report.inventory
+    return "" if not inventory or inventory.endswith("inventory/local") else f" -i {shlex.quote(inventory)}"
+
+
+def _rows(value: object) -> list[Mapping[str, Any]]:
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []

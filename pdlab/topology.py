@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan, typed: what runs where. `Plan.model_validate(plan)` takes what the resolver made.
+
+The rules of an inventory are not repeated here: they live in the collection's module_utils/topology.py, which
+both `ansible-playbook` and pdlab use. These models hold the published shape and refuse anything else.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Scalar = str | bool | int | float | None
+Flags = dict[str, Scalar | list[Any] | dict[str, Any]]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Model(_Model):
+    """The checkpoint that all servers load. `repo` and `revision` belong to the source hub."""
+
+    source: Literal["canary", "local", "hub"]
+    path: str
+    served_name: str
+    revision: str | None = None
+    repo: str | None = None
+
+
+class Host(_Model):
+    """A machine: the address at which others reach it, and where pdlab lives on it."""
+
+    address: str | None
+    root: str
+    engine_python: str
+    local: bool
+
+
+class _Process(_Model):
+    """What every part has: the command line, the environment, the unit that runs it, its log, its HTTP address."""
+
+    name: str
+    host: str
+    address: str
+    port: Port
+    args: Flags
+    env: Flags
+    python: str
+    home: str
+    argv: list[str]
+    environment: dict[str, str]
+    unit: str
+    log: str
+    url: str
+
+
+class Server(_Process):
+    """An SGLang server. `numa_node` null means unbound; `transfer_backend` is null for a colocated server."""
+
+    role: Literal["prefill", "decode", "colocated"]
+    bootstrap_port: Port | None
+    nccl_port: Port
+    gpus: list[int]
+    tp: Annotated[int, Field(ge=1)]
+    numa_node: int | None
+    device: Literal["cpu", "cuda"]
+    model_path: str
+    served_name: str
+    transfer_backend: Literal["nixl"] | None
+
+
+class Worker(_Model):
+    """A server as the router knows it."""
+
+    name: str
+    role: Literal["prefill", "decode", "colocated"]
+    url: str
+    bootstrap_port: Port | None
+
+
+class Router(_Process):
+    """The router in front of all servers."""
+
+    role: Literal["router"]
+    prometheus_host: str
+    prometheus_port: Port
+    policy: str
+    workers: list[Worker]
+
+
+class Answer(_Model):
+    """A prompt and the answer that a sound deployment gives."""
+
+    prompt: str
+    expected: str
+
+
+class Oracle(_Model):
+    """Whether and at which prompt lengths (tokens) PD is compared with the colocated reference."""
+
+    enabled: bool
+    lengths: Literal["auto"] | list[int]
+    output_tokens: int | None = None
+    tolerance: float | None = None
+
+
+class Point(_Model):
+    """One load of the sweep. Lengths in tokens, `limit_s` in seconds."""
+
+    label: str
+    concurrency: Annotated[int, Field(ge=1)]
+    prompts: Annotated[int, Field(ge=1)]
+    input_len: Annotated[int, Field(ge=1)]
+    output_len: Annotated[int, Field(ge=1)]
+    range_ratio: Annotated[float, Field(ge=0, le=1)]
+    seed: int
+    limit_s: Annotated[float, Field(gt=0)]
+
+
+class Benchmark(BaseModel):
+    """The sweep: its name and points, and whatever else its preset says."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+    points: list[Point]
+
+
+class Plan(_Model):
+    """What runs where, with every default derived."""
+
+    schema_version: Literal[1]
+    rehearsal: bool
+    device: Literal["cpu", "cuda"]
+    model: Model
+    hosts: dict[str, Host]
+    servers: Annotated[list[Server], Field(min_length=1)]
+    router: Router | None
+    reference: Server | None
+    answers: list[Answer]
+    oracle: Oracle
+    benchmark: Benchmark

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The PD oracle's requests to servers and its files; what to ask and how to compare is in oracle_cases."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.pdlab.pdlab.plugins.module_utils import http_json, oracle_cases, processes
+from ansible_collections.pdlab.pdlab.plugins.module_utils.oracle_cases import Answer, Setup, Vocabulary
+
+# A worker flushes only when it has nothing to do; prefill may still be tidying up after the last answer.
+FLUSH_TIMEOUT_S = 15.0
+FLUSH_POLL_S = 0.05
+INFO_TIMEOUT_S = 10.0
+
+
+class OracleError(Exception):
+    """The oracle cannot be asked; the message says why and what to do."""
+
+
+class Control(NamedTuple):
+    """Did the control differ? `why` is None when it did."""
+
+    differs: bool
+    why: str | None
+
+
+class Runner:
+    """Asks one server, or the router in front of several, one prompt at a time, every cache flushed before each."""
+
+    def __init__(
+        self, url: str, worker_urls: Sequence[str], new_tokens: int, timeout_s: float, api_key: str | None
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.worker_urls = [worker.rstrip("/") for worker in worker_urls]
+        self.new_tokens = new_tokens
+        self.timeout_s = timeout_s
+        self.api_key = api_key
+
+    def setup(self, options: Mapping[str, Any]) -> Setup:
+        """Read the first worker's settings and make the prompts. Raises OracleError."""
+        url = self.worker_urls[0] + "/server_info"
+        reply = http_json.get(url, INFO_TIMEOUT_S, self.api_key)
+        if not reply.ok or not isinstance(reply.body, dict):
+            raise OracleError(f"{url}: {reply.describe()}. Start the server, or correct the address.")
+        info = {**reply.body}
+        for key in ("page_size", "chunked_prefill_size"):
+            if options.get(key) is not None:
+                info[key] = options[key]
+        try:
+            vocabulary = _vocabulary(options, info)
+            limit = oracle_cases.prompt_limit(info, self.new_tokens)
+            if options["lengths"]:
+                lengths, dropped = oracle_cases.given_lengths(options["lengths"], limit)
+            else:
+                page, chunk = int(info["page_size"] or 1), int(info["chunked_prefill_size"] or -1)
+                lengths, dropped = oracle_cases.case_lengths(page, chunk, limit)
+        except KeyError as error:
+            raise OracleError(f"{url} does not name {error}; give it as an option where there is one") from error
+        if not lengths:
+            raise OracleError(f"No prompt length fits: {'; '.join(dropped)}. Give other lengths.")
+        prompts = [oracle_cases.prompt(length, options["seed"], vocabulary) for length in lengths]
+        return Setup(info, vocabulary, options["seed"], prompts, dropped)
+
+    def ask(self, ids: Sequence[int]) -> Answer:
+        """The answer to one prompt. Raises OracleError."""
+        return self._timed(ids)[0]
+
+    def compare(self, ids: Sequence[int], reference: Answer, tolerance: float) -> dict[str, Any]:
+        """One entry of the result. A request that fails is a difference, not an exception."""
+        result = {"length": len(ids), "identical": False, "first_difference": None, "max_logprob_diff": None}
+        started = time.monotonic()
+        try:
+            answer, seconds = self._timed(ids)
+        except OracleError as error:
+            return {**result, "seconds": round(time.monotonic() - started, 3), "why": str(error)}
+        comparison = oracle_cases.compare(reference, answer, tolerance)
+        return {**result, **comparison._asdict(), "seconds": round(seconds, 3)}
+
+    def control(self, setup: Setup, answers: Sequence[Answer], tolerance: float) -> Control:
+        """Ask a prompt with its first half changed; hold it against the reference of the unchanged one."""
+        index = oracle_cases.control_index([len(ids) for ids in setup.prompts])
+        if index is None:
+            return Control(False, "No prompt is long enough for a control; give a length of 2 or more.")
+        base = setup.prompts[index]
+        try:
+            answer = self.ask(oracle_cases.control_prompt(base, setup.seed, setup.vocabulary))
+        except OracleError as error:
+            return Control(False, f"The control could not be asked: {error}")
+        if oracle_cases.control_differs(answers[index], answer, tolerance):
+            return Control(True, None)
+        return Control(
+            False,
+            f"The control, the prompt of {len(base)} tokens with its first half changed, gives the same answer: equal "
+            "answers prove nothing here. Check that the answers come from this model.",
+        )
+
+    def _timed(self, ids: Sequence[int]) -> tuple[Answer, float]:
+        if processes.controller_gone():
+            raise OracleError("The controller is gone.")
+        self._flush()
+        reply = http_json.post(
+            self.url + "/generate", oracle_cases.request(ids, self.new_tokens), self.timeout_s, self.api_key
+        )
+        if not reply.ok:
+            raise OracleError(f"{self.url}/generate, {len(ids)} tokens: {reply.describe()}")
+        try:
+            return oracle_cases.read_answer(reply.body, self.new_tokens), reply.seconds
+        except (ValueError, TypeError, IndexError, AttributeError) as error:
+            raise OracleError(f"{self.url}/generate, {len(ids)} tokens: {error}") from error
+
+    def _flush(self) -> None:
+        deadline = time.monotonic() + FLUSH_TIMEOUT_S
+        for url in self.worker_urls:
+            while True:
+                reply = http_json.post(url + "/flush_cache", None, FLUSH_TIMEOUT_S, self.api_key)
+                if reply.ok:
+                    break
+                if time.monotonic() > deadline:
+                    raise OracleError(
+                        f"{url}/flush_cache: {reply.describe()}. The server must have nothing else to do meanwhile."
+                    )
+                time.sleep(FLUSH_POLL_S)
+
+
+def _vocabulary(options: Mapping[str, Any], info: Mapping[str, Any]) -> Vocabulary:
+    if options.get("id_range"):
+        return Vocabulary(options["id_range"][0], options["id_range"][1], frozenset())
+    path = options.get("model_path") or info.get("model_path")
+    if not path:
+        raise OracleError("The engine names no model path; give model_path or id_range.")
+    try:
+        return oracle_cases.read_vocabulary(path)
+    except (OSError, ValueError) as error:
+        raise OracleError(
+            f"The vocabulary of {path} cannot be read here: {error}. Give model_path or id_range."
+        ) from error
+
+
+def find_identity(options: Mapping[str, Any], setup: Setup) -> dict[str, Any]:
+    """What the reference of this run depends on."""
+    return oracle_cases.identity(
+        options["model_fingerprint"], options["engine_fingerprint"], setup.info, setup.prompts, options["new_tokens"]
+    )
+
+
+def reference_path(directory: str, identity: Mapping[str, Any]) -> str:
+    """The file of a reference."""
+    return os.path.join(directory, oracle_cases.digest(identity) + ".json")
+
+
+def load_reference(path: str, identity: Mapping[str, Any]) -> tuple[list[Answer] | None, str | None]:
+    """The answers of a reference; None when there is none, with the reason when one is there but cannot be used."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            document = json.load(stream)
+        return oracle_cases.read_reference(document, identity), None
+    except FileNotFoundError:
+        return None, None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return None, f"{path} cannot be used: {error}"
+
+
+def nearest_reference(directory: str, identity: Mapping[str, Any]) -> str:
+    """A sentence on how the newest reference there differs from the wanted one; empty when there is none."""
+    try:
+        paths = [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(".json")]
+        newest = max(paths, key=os.path.getmtime)
+        with open(newest, encoding="utf-8") as stream:
+            other = json.load(stream)["identity"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return f"The newest one differs in {'; '.join(oracle_cases.differences(other, identity))}. "

@@ -1,0 +1,648 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ansible module: one SGLang server or router in the wanted state."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: pd_server
+short_description: Keep one SGLang server or router in the wanted state
+description:
+  - From one description of a server this makes its command line, environment and service definition, compares them
+    with what is there and with the process that runs, restarts only when that differs, and waits until the server
+    itself says that it is ready. When it will not be, the message holds the last error lines of its log.
+  - Flags, ports, paths and the NUMA binding are checked before anything is stopped, and all faults are listed at once.
+  - Services are kept by systemd where it is PID 1 and the module runs as root, otherwise by supervisor.
+version_added: 0.1.0
+author: The pdlab authors
+options:
+  name:
+    description: Name of the server, unique on its host. The service is called C(pdlab-NAME).
+    type: str
+    required: true
+  host:
+    description: Name of the host in the inventory, only repeated in the result.
+    type: str
+  state:
+    description:
+      - V(started) makes the server run with exactly this description, and restarts it only when it does not.
+      - V(restarted) starts it anew in any case.
+      - V(stopped) stops it and keeps its definition.
+      - V(absent) stops it and removes its definition.
+    type: str
+    choices: [started, restarted, stopped, absent]
+    default: started
+  role:
+    description: What the server does. Needed to start one.
+    type: str
+    choices: [prefill, decode, colocated, router]
+  root:
+    description: Directory of pdlab on the target.
+    type: path
+    required: true
+  python:
+    description: Python of the environment that holds the engine or the router. Needed to start.
+    type: path
+  home:
+    description: Value of E(HOME) for the server. The default is the home of the user that it runs as.
+    type: path
+  model_path:
+    description: Directory of the model. Needed by engine roles.
+    type: path
+  served_name:
+    description: Name under which the model is served. Needed by engine roles.
+    type: str
+  device:
+    description: Device that the engine runs on.
+    type: str
+    choices: [cuda, cpu]
+    default: cuda
+  address:
+    description: Address to listen on.
+    type: str
+    default: 127.0.0.1
+  port:
+    description: Port of the HTTP server. Needed to start.
+    type: int
+  bootstrap_port:
+    description: Port where a prefill server registers for decode servers. Needed by a prefill server.
+    type: int
+  nccl_port:
+    description: Port for torch.distributed between the ranks of this server.
+    type: int
+  gpus:
+    description: Indexes of the GPUs, all of them visible to the server; the lowest is its base GPU.
+    type: list
+    elements: int
+    default: []
+  tp:
+    description: Tensor parallel size.
+    type: int
+    default: 1
+  numa_node:
+    description: NUMA node to bind CPUs and memory to, with numactl. No binding when left out.
+    type: int
+  transfer_backend:
+    description: How a prefill server hands its KV cache to a decode server.
+    type: str
+    default: nixl
+  args:
+    description: Further flags by name, without the dashes; they replace derived flags of the same name.
+    type: dict
+    default: {}
+  env:
+    description: Further environment variables.
+    type: dict
+    default: {}
+  workers:
+    description: The servers behind a router. Needed by a router.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Name of the server, for messages only.
+        type: str
+      role:
+        description: What the server does.
+        type: str
+        choices: [prefill, decode, colocated]
+        required: true
+      url:
+        description: Base URL at which the router, and a decode server for its prefill, reaches it.
+        type: str
+        required: true
+      bootstrap_port:
+        description: Bootstrap port of a prefill server.
+        type: int
+  prometheus_host:
+    description: Address of the router's metrics.
+    type: str
+    default: 127.0.0.1
+  prometheus_port:
+    description: Port of the router's metrics.
+    type: int
+    default: 29001
+  policy:
+    description: The router's load-balancing policy.
+    type: str
+    default: round_robin
+  manager:
+    description: What keeps the service running. V(auto) takes systemd where it is PID 1 and this runs as root.
+    type: str
+    choices: [auto, systemd, supervisor]
+    default: auto
+  supervisord:
+    description: The supervisord to start when none runs for this O(root). Default O(root)/supervisor/venv/bin/supervisord.
+    type: path
+  flag_table:
+    description: Table of the flags that the installed engine knows. Flags are checked when the file exists.
+    type: path
+  engine_fingerprint:
+    description: Names the content of the engine's environment, so that a new engine means a restart.
+    type: str
+    default: ''
+  user:
+    description: User to run the server as, when the module runs as root.
+    type: str
+  wait:
+    description: Wait until the server is ready. Without, the module returns when the start was issued.
+    type: bool
+    default: true
+  timeout_s:
+    description: Seconds to wait until the server is ready.
+    type: int
+    default: 600
+  stop_timeout_s:
+    description: Seconds that the server gets to finish its requests before it is killed.
+    type: int
+    default: 60
+  error_lines:
+    description: How many lines of the server's log a failure shows at most.
+    type: int
+    default: 12
+attributes:
+  check_mode:
+    description: Says what would be done and touches nothing.
+    support: full
+  diff_mode:
+    description: Shows the service definition before and after.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Start a prefill server and do not wait, so that decode starts beside it
+  pdlab.pdlab.pd_server:
+    name: prefill-0
+    role: prefill
+    root: /srv/pdlab
+    python: /srv/pdlab/engine/bin/python
+    model_path: /srv/models/DeepSeek-V4-Flash
+    served_name: deepseek-v4-flash
+    port: 30000
+    bootstrap_port: 8998
+    nccl_port: 28500
+    gpus: [0, 1, 2, 3]
+    tp: 4
+    numa_node: 0
+    args:
+      attention-backend: fa3
+    wait: false
+
+- name: Start the router and wait for it
+  pdlab.pdlab.pd_server:
+    name: router
+    role: router
+    root: /srv/pdlab
+    python: /srv/pdlab/engine/bin/python
+    port: 8000
+    workers:
+      - {role: prefill, url: "http://127.0.0.1:30000", bootstrap_port: 8998}
+      - {role: decode, url: "http://127.0.0.1:30001"}
+
+- name: Stop a server and remove its definition
+  pdlab.pdlab.pd_server:
+    name: prefill-0
+    root: /srv/pdlab
+    state: absent
+"""
+
+RETURN = r"""
+name: {description: Name of the server., type: str, returned: always}
+role: {description: Role of the server., type: str, returned: always}
+host: {description: Name of the host., type: str, returned: always}
+state:
+  description: What the service manager says now, one of running, starting, stopped, failed, absent.
+  type: str
+  returned: always
+manager: {description: systemd or supervisor., type: str, returned: always}
+unit: {description: Name of the service., type: str, returned: always}
+reasons: {description: Why something was changed, or would be., type: list, elements: str, returned: always}
+pid: {description: PID of the main process., type: int, returned: always}
+pids: {description: PIDs of the main process and its descendants., type: list, elements: int, returned: always}
+argv: {description: The command line., type: list, elements: str, returned: when started or restarted}
+environment: {description: The whole environment., type: dict, returned: when started or restarted}
+definition: {description: Text of the service definition., type: str, returned: when started or restarted}
+definition_path: {description: File of the service definition., type: str, returned: always}
+log: {description: File of the server's output., type: str, returned: always}
+log_offset: {description: Size in bytes of the log when the server was last started., type: int, returned: always}
+url: {description: Base URL of the server., type: str, returned: when started or restarted}
+seconds_to_ready:
+  description: Seconds from the start of this life to ready, null while it was not seen ready.
+  type: float
+  returned: when started or restarted
+binding:
+  description: The NUMA binding of the live processes, as C(wanted), C(ok) and C(seen); null when none was asked for.
+  type: dict
+  returned: when started or restarted
+error_lines: {description: The log lines that explain a failure., type: list, elements: str, returned: on failure}
+"""
+
+import os
+import platform
+import pwd
+import sys
+from dataclasses import replace
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.pdlab.pdlab.plugins.module_utils import engine_log, numa_binding, processes
+from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import ENGINE_ROLES, PREFILL, ROUTER
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import deprecations, flag_faults, load_table
+from ansible_collections.pdlab.pdlab.plugins.module_utils.live_process import difference
+from ansible_collections.pdlab.pdlab.plugins.module_utils.server_service import (
+    definition_of,
+    ports_of,
+    ready_paths,
+    unit_of,
+    url_of,
+    work_dir,
+)
+from ansible_collections.pdlab.pdlab.plugins.module_utils.server_wait import Probe, Readiness, await_ready, ending
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import DefinitionError, ServiceDefinition
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_life import (
+    Life,
+    digest,
+    forget_life,
+    now,
+    read_life,
+    write_life,
+)
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import (
+    ABSENT,
+    FAILED,
+    RUNNING,
+    STARTING,
+    ServiceError,
+    ServiceManager,
+    ServiceStatus,
+)
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import choose
+from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import log_file
+
+# A process that began this much later than its start was asked for is not the first one of this start.
+LATER_LIFE_S = 2.5
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "name": {"type": "str", "required": True},
+    "host": {"type": "str"},
+    "state": {"type": "str", "choices": ["started", "restarted", "stopped", "absent"], "default": "started"},
+    "role": {"type": "str", "choices": ["prefill", "decode", "colocated", "router"]},
+    "root": {"type": "path", "required": True},
+    "python": {"type": "path"},
+    "home": {"type": "path"},
+    "model_path": {"type": "path"},
+    "served_name": {"type": "str"},
+    "device": {"type": "str", "choices": ["cuda", "cpu"], "default": "cuda"},
+    "address": {"type": "str", "default": "127.0.0.1"},
+    "port": {"type": "int"},
+    "bootstrap_port": {"type": "int"},
+    "nccl_port": {"type": "int"},
+    "gpus": {"type": "list", "elements": "int", "default": []},
+    "tp": {"type": "int", "default": 1},
+    "numa_node": {"type": "int"},
+    "transfer_backend": {"type": "str", "default": "nixl"},
+    "args": {"type": "dict", "default": {}},
+    "env": {"type": "dict", "default": {}},
+    "workers": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str"},
+            "role": {"type": "str", "choices": ["prefill", "decode", "colocated"], "required": True},
+            "url": {"type": "str", "required": True},
+            "bootstrap_port": {"type": "int"},
+        },
+    },
+    "prometheus_host": {"type": "str", "default": "127.0.0.1"},
+    "prometheus_port": {"type": "int", "default": 29001},
+    "policy": {"type": "str", "default": "round_robin"},
+    "manager": {"type": "str", "choices": ["auto", "systemd", "supervisor"], "default": "auto"},
+    "supervisord": {"type": "path"},
+    "flag_table": {"type": "path"},
+    "engine_fingerprint": {"type": "str", "default": ""},
+    "user": {"type": "str"},
+    "wait": {"type": "bool", "default": True},
+    "timeout_s": {"type": "int", "default": 600},
+    "stop_timeout_s": {"type": "int", "default": 60},
+    "error_lines": {"type": "int", "default": 12},
+}
+
+
+def needed_options(params: dict[str, Any]) -> list[str]:
+    """Return a sentence for each option that this role cannot do without."""
+    role = params["role"]
+    if role is None:
+        return ["role: missing; say prefill, decode, colocated or router"]
+    names = ["python", "port"]
+    if role in ENGINE_ROLES:
+        names += ["model_path", "served_name"]
+    if role == PREFILL:
+        names.append("bootstrap_port")
+    if role == ROUTER:
+        names.append("workers")
+    found = [f"{name}: missing; a {role} server needs it" for name in names if not params[name]]
+    for index, worker in enumerate(params["workers"]):
+        if worker["role"] == PREFILL and not worker["bootstrap_port"]:
+            found.append(
+                f"workers[{index}].bootstrap_port: missing; without it decode asks its own port for the prefill"
+            )
+    return found
+
+
+def home_of(user: str | None) -> str:
+    """Return the home directory of the user that the server runs as. Raises KeyError for an unknown user."""
+    return pwd.getpwnam(user).pw_dir if user else pwd.getpwuid(os.geteuid()).pw_dir
+
+
+def path_faults(params: dict[str, Any]) -> list[str]:
+    """Return a sentence for each path that is named and not there."""
+    found = []
+    if not os.access(params["python"], os.X_OK):
+        found.append(f"python: {params['python']} is missing or cannot be run; install the engine first")
+    if params["role"] in ENGINE_ROLES and not os.path.exists(params["model_path"]):
+        found.append(
+            f"model_path: {params['model_path']} does not exist on this host; correct the path or fetch the model"
+        )
+    return found
+
+
+class Server:
+    """One run of the module: reads the state, plans, and applies."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.params: dict[str, Any] = module.params
+        self.root: str = self.params["root"]
+        self.unit = unit_of(self.params)
+        self.log = log_file(self.root, self.params["name"])
+        self.manager: ServiceManager = choose(self.params["manager"], self.root, self.params["supervisord"])
+
+    # --- stopped, absent ---
+
+    def put_down(self) -> None:
+        """Reach the state stopped or absent, and exit."""
+        status = self.manager.status(self.unit)
+        before = self.manager.read(self.unit)
+        remove = self.params["state"] == "absent"
+        runs = status.state in (RUNNING, STARTING) or status.pid is not None
+        reasons = ["it runs"] if runs else []
+        if status.state == FAILED:
+            reasons.append("it has failed")
+        if remove and before is not None:
+            reasons.append("its definition is there")
+        result = self.result(status, reasons)
+        result["changed"] = bool(reasons)
+        result["diff"] = self.diff(before, None if remove else before)
+        if not reasons or self.module.check_mode:
+            self.module.exit_json(**result)
+        if status.state != ABSENT:
+            self.manager.stop(self.unit, self.params["stop_timeout_s"])
+        if remove:
+            self.manager.remove(self.unit)
+            forget_life(self.root, self.unit)
+        self.module.exit_json(**{**result, **self.observed(self.manager.status(self.unit))})
+
+    # --- started, restarted ---
+
+    def bring_up(self) -> None:
+        """Reach the state started or restarted, wait if asked to, and exit."""
+        self.fail_on(needed_options(self.params))
+        definition = self.definition()
+        try:
+            text = self.manager.render(definition)
+        except DefinitionError as error:
+            self.fail_on(str(error).splitlines())
+        status = self.manager.status(self.unit)
+        before = self.manager.read(self.unit)
+        life = read_life(self.root, self.unit)
+        reasons = self.reasons(definition, text, before, status, life)
+        result = self.result(status, reasons)
+        result.update(
+            changed=bool(reasons),
+            argv=list(definition.argv),
+            environment=dict(definition.environment),
+            definition=text,
+            url=url_of(self.params),
+            seconds_to_ready=life.seconds_to_ready if life and not reasons else None,
+            binding=None,
+            diff=self.diff(before, text),
+        )
+        if reasons:
+            self.check_before_start(definition)
+        if self.module.check_mode:
+            self.module.exit_json(**result)
+        if reasons:
+            life = self.start(definition, text, status)
+            result["log_offset"] = life.log.offset
+        if self.params["wait"]:
+            self.wait(definition, life or Life(digest(text), now(), engine_log.mark(self.log)), result, bool(reasons))
+        self.module.exit_json(**{**result, **self.observed(self.manager.status(self.unit))})
+
+    def definition(self) -> ServiceDefinition:
+        """Return the service definition of this description."""
+        try:
+            server = {**self.params, "home": self.params["home"] or home_of(self.params["user"])}
+        except KeyError:
+            self.fail_on([f"user: there is no user {self.params['user']!r} on this host; create it or name another"])
+        return definition_of(
+            server, self.root, self.params["engine_fingerprint"], self.params["user"], self.params["stop_timeout_s"]
+        )
+
+    def reasons(
+        self, definition: ServiceDefinition, text: str, before: str | None, status: ServiceStatus, life: Life | None
+    ) -> list[str]:
+        """Return why the server has to be started anew; empty when it runs as described."""
+        if self.params["state"] == "restarted":
+            return ["a restart was asked for"]
+        found = []
+        if before is None:
+            found.append("it has no service definition")
+        elif before != text:
+            found.append("its service definition differs")
+        elif life is None or life.definition != digest(text):
+            found.append("it was not started since its service definition was written")
+        if status.state not in (RUNNING, STARTING):
+            found.append(f"it does not run ({status.detail or status.state})")
+        elif status.pid is not None and not found:
+            other = difference(status.pid, definition)
+            if other:
+                found.append(other)
+        if not found and not status.enabled:
+            found.append("it would not be started at boot")
+        return found
+
+    def check_before_start(self, definition: ServiceDefinition) -> None:
+        """Fail with every reason why the server could not be started, before anything is stopped."""
+        missing = path_faults(self.params)
+        if self.module.check_mode:
+            # What an earlier task of the same play would have made is not there yet.
+            for fault in missing:
+                self.module.warn(f"{self.params['name']}: {fault}")
+            missing = []
+        faults = missing + self.flag_check(definition) + self.port_faults()
+        if self.params["numa_node"] is not None:
+            refusal = numa_binding.trial(self.params["numa_node"])
+            if refusal and self.module.check_mode:
+                self.module.warn(f"{self.params['name']}: {refusal}")
+            elif refusal:
+                faults.append(f"numa_node: {refusal}")
+        self.fail_on(faults)
+
+    def flag_check(self, definition: ServiceDefinition) -> list[str]:
+        """Return the faults of the flags when there is a table to hold them against."""
+        path = self.params["flag_table"]
+        if not path or not os.path.exists(path):
+            return []
+        try:
+            table = load_table(path)
+        except ValueError as error:
+            return [f"flag_table: {error}"]
+        for sentence in deprecations(definition.argv, table, self.params["name"]):
+            self.module.warn(sentence)
+        return flag_faults(definition.argv, table, self.params["name"])
+
+    def port_faults(self) -> list[str]:
+        """Return a sentence for each port that another process holds."""
+        ports = ports_of(self.params)
+        held = processes.listeners(port.number for port in ports)
+        if not held:
+            return []
+        own = set(self.manager.processes_of(self.unit))
+        return [
+            f"{port.option}: {listener.describe()}; stop that process or choose another port"
+            for port in ports
+            for listener in held
+            if listener.port == port.number
+            and listener.pid not in own
+            and processes.overlaps(port.address, listener.address)
+        ]
+
+    def start(self, definition: ServiceDefinition, text: str, status: ServiceStatus) -> Life:
+        """Stop what runs, write the definition and start; return the new life."""
+        forget_life(self.root, self.unit)
+        if status.state != ABSENT and (status.pid is not None or status.state in (RUNNING, STARTING)):
+            self.manager.stop(self.unit, self.params["stop_timeout_s"])
+        for folder in (work_dir(self.root), os.path.dirname(self.log)):
+            os.makedirs(folder, mode=0o755, exist_ok=True)
+        self.manager.write(definition)
+        life = Life(digest(text), now(), engine_log.mark(self.log))
+        self.manager.start(self.unit)
+        write_life(self.root, self.unit, life)
+        return life
+
+    def wait(self, definition: ServiceDefinition, life: Life, result: dict[str, Any], fresh: bool) -> None:
+        """Wait until ready and complete the result; fail with the log's error lines otherwise."""
+        outcome = self.earlier_death(life, fresh) or await_ready(
+            self.manager,
+            self.unit,
+            Probe(url_of(self.params), ready_paths(self.params["role"])),
+            self.params["timeout_s"],
+        )
+        if not outcome.ready:
+            self.explain(outcome, life, result)
+        assert outcome.pid is not None
+        tree = processes.process_tree(outcome.pid)
+        if self.params["port"] not in processes.listening_ports(tree):
+            owner = "; ".join(x.describe() for x in processes.listeners([self.params["port"]])) or "nobody holds it now"
+            self.module.fail_json(
+                msg=f"{self.params['name']}: {result['url']} answers, but not from this server (PID {outcome.pid}): {owner}",
+                **result,
+            )
+        if life.seconds_to_ready is None:
+            life = replace(life, seconds_to_ready=round(now() - life.started, 3))
+            write_life(self.root, self.unit, life)
+        result["seconds_to_ready"] = life.seconds_to_ready
+        if self.params["numa_node"] is not None:
+            result["binding"] = numa_binding.check(tree, self.params["numa_node"])
+            if not result["binding"]["ok"]:
+                self.module.fail_json(
+                    msg=f"{self.params['name']} runs, but is not bound to NUMA {result['binding']['wanted']}: "
+                    + "; ".join(result["binding"]["seen"]),
+                    **result,
+                )
+
+    def earlier_death(self, life: Life, fresh: bool) -> Readiness | None:
+        """Tell whether the process that this start made has already ended, though another may run by now."""
+        if fresh or life.seconds_to_ready is not None:
+            return None
+        status = self.manager.status(self.unit)
+        began = processes.started_since_boot_s(status.pid) if status.pid else None
+        if began is None or began <= life.started + LATER_LIFE_S:
+            return None
+        return Readiness(False, True, f"it restarts in a loop; {ending(None, status)}")
+
+    def explain(self, outcome: Readiness, life: Life, result: dict[str, Any]) -> None:
+        """Fail, saying why the server is not ready. One that died is stopped: nothing restarts behind one's back."""
+        lines = engine_log.error_lines(self.log, life.log, self.params["error_lines"])
+        if outcome.died:
+            self.manager.stop(self.unit, self.params["stop_timeout_s"])
+            msg = f"{self.params['name']} died before it was ready: {outcome.seen}. It is stopped now."
+        else:
+            msg = (
+                f"{self.params['name']} is not ready after {self.params['timeout_s']} s and still runs; "
+                f"last seen {outcome.seen}."
+            )
+        shown = "\n".join(["From " + self.log + ":", *lines]) if lines else f"{self.log} has no line of this start."
+        result.update(self.observed(self.manager.status(self.unit)))
+        self.module.fail_json(msg=f"{msg}\n{shown}", error_lines=lines, **result)
+
+    # --- what is told ---
+
+    def fail_on(self, faults: list[str]) -> None:
+        """Fail with all faults at once, if there are any."""
+        if faults:
+            listed = "\n".join(f"- {fault}" for fault in faults)
+            self.module.fail_json(
+                msg=f"server {self.params['name']}: nothing was touched, because:\n{listed}", faults=faults
+            )
+
+    def diff(self, before: str | None, after: str | None) -> dict[str, str]:
+        """Return Ansible's diff of the service definition."""
+        path = self.manager.path(self.unit)
+        return {"before": before or "", "after": after or "", "before_header": path, "after_header": path}
+
+    def observed(self, status: ServiceStatus) -> dict[str, Any]:
+        """Return what the service manager and /proc say now."""
+        pids = processes.process_tree(status.pid) if status.pid else []
+        return {"state": status.state, "pid": status.pid, "pids": pids}
+
+    def result(self, status: ServiceStatus, reasons: list[str]) -> dict[str, Any]:
+        """Return what every answer holds."""
+        life = read_life(self.root, self.unit)
+        return {
+            "name": self.params["name"],
+            "role": self.params["role"],
+            "host": self.params["host"] or platform.node(),
+            "manager": self.manager.kind,
+            "unit": self.unit,
+            "reasons": reasons,
+            "definition_path": self.manager.path(self.unit),
+            "log": self.log,
+            "log_offset": life.log.offset if life else 0,
+            **self.observed(status),
+        }
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    try:
+        server = Server(module)
+        if module.params["state"] in ("stopped", "absent"):
+            server.put_down()
+        else:
+            server.bring_up()
+    except processes.ControllerGone:
+        sys.exit("the controller is gone; the service is left as it is")
+    except ServiceError as error:
+        module.fail_json(msg=f"server {module.params['name']}: {error}")
+    except OSError as error:
+        module.fail_json(
+            msg=f"server {module.params['name']}: {error}; is {module.params['root']} writable and not full?"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# test.sh all|lint|unit|integration|e2e: the project's tests. Installs what they need when it runs as root.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+what=${1:-all}
+bin=$PWD/.venv/bin
+export PATH=$bin:$PATH ANSIBLE_CONFIG=$PWD/ansible.cfg
+
+say() { printf '\n== %s\n' "$*"; }
+
+needs() { # needs COMMAND PACKAGE: install a Debian package for a command that is missing
+    command -v "$1" >/dev/null && return
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        [ -n "${apt_updated:-}" ] || apt-get update -qq
+        apt_updated=1
+        DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$2" >/dev/null
+    else
+        printf 'missing: %s (sudo apt-get install %s)\n' "$1" "$2" >&2
+        exit 1
+    fi
+}
+
+lint() {
+    say "ruff"
+    ruff check .
+    ruff format --check .
+    say "mypy"
+    mypy pdlab plugins roles/rehearsal/files/src scripts benchmarks
+    say "yamllint"
+    yamllint --strict .
+    say "ansible-lint, profile production"
+    ansible-lint --offline --profile production
+    say "shell"
+    bash -n scripts/*.sh .ci/run tests/integration/*.sh
+}
+
+unit() {
+    say "unit tests"
+    python -m pytest tests/unit -q
+    # Every Python that a controller may have. One that is not installed is said to be untested.
+    local version other
+    for version in 3.11 3.12 3.13; do
+        other=.venv-$version
+        if ! uv python find --no-python-downloads "$version" >/dev/null 2>&1; then
+            say "Python $version is not on this machine: controllers with it are not tested"
+            continue
+        fi
+        say "unit tests and a plan on Python $version"
+        scripts/bootstrap.sh "$other" requirements-dev.txt "$(uv python find --no-python-downloads "$version")"
+        "$other/bin/python" -m pytest tests/unit -q -x
+        "$other/bin/pdlab" plan --json >/dev/null
+        "$other/bin/ansible-playbook" --syntax-check site.yml
+    done
+}
+
+integration() {
+    if [ "$(id -u)" != 0 ]; then
+        say "integration tests need root (systemd hosts in namespaces): NOT RUN"
+        return
+    fi
+    needs systemd-nspawn systemd-container
+    needs sshd openssh-server
+    needs ip iproute2
+    needs numactl numactl
+    say "integration tests on systemd hosts"
+    python -m pytest tests/integration -q
+}
+
+e2e() {
+    needs chromium chromium
+    say "the rehearsal, end to end"
+    python -m pytest tests/e2e -v
+}
+
+case $what in
+# Not joined with &&: that would switch errexit off inside the functions.
+all)
+    lint
+    unit
+    integration
+    e2e
+    ;;
+lint | unit | integration | e2e) "$what" ;;
+*) printf 'test.sh: unknown: %s (all, lint, unit, integration, e2e)\n' "$what" >&2 && exit 2 ;;
+esac
