@@ -274,8 +274,8 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Check the inventory and show what would run where: command lines, environment, binding, ports."""
-    from pdlab.topology import Plan
     from pdlab.tables import plan_table
+    from pdlab.topology import Plan
 
     document = plan_of(options_of(inventory, limit=limit, extra_vars=extra_vars))
     if as_json:
@@ -345,9 +345,9 @@ def report(
     else:
         from pdlab.closing import show_results
 
-        written = write_report(folder)
+        _report, page = write_report(folder)
         show_results(out, contents)
-        out.print(f"report: {written.html}\nfindings: {written.findings}", soft_wrap=True)
+        out.print(f"report:   {page}\nfindings: {folder.findings_path}", soft_wrap=True)
     raise typer.Exit(int(Exit.OK))
 
 

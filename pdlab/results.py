@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pdlab.store import PointFiles, RunContents, Stage, seconds_between
+from pdlab.loose import as_bool, as_integer, as_list, as_mapping, as_number, as_rows, as_text
+from pdlab.store import PointFiles, RunContents, Stage, plain_text, seconds_between
 
 SCHEMA_VERSION = 1
 
@@ -146,6 +147,13 @@ class ModelFacts(_Model):
     fingerprint: str | None
 
 
+class Failure(_Model):
+    """A part of the run that failed and left a record: which one, and its own words."""
+
+    record: str
+    message: str
+
+
 class Report(_Model):
     """The results of one run."""
 
@@ -171,6 +179,7 @@ class Report(_Model):
     points: list[Point]
     engines: list[EngineFacts] = Field(default_factory=list)
     models: list[ModelFacts] = Field(default_factory=list)
+    failures: list[Failure] = Field(default_factory=list, description="What the failed parts of the run said.")
     damaged: list[str] = Field(default_factory=list, description="Files of the run folder that could not be read.")
 
 
@@ -203,28 +212,38 @@ def build_report(contents: RunContents) -> Report:
     ]
     status = _status(contents)
     points = [_point(files, status) for files in contents.points if _reached(files, contents)]
+    answers, stability = _answers(contents.record("answers")), _answers(contents.record("stability"))
+    oracle, kv_transfer = _oracle(contents.record("oracle")), _kv_transfer(contents.record("kv_transfer"))
+    parts: list[StageResult | Answer | Oracle | KvTransfer | Point | None]
+    parts = [*stages, *answers, *stability, oracle, kv_transfer, *points]
+    ok = status == "ok" and all(part.ok for part in parts if part is not None)
     return Report(
         run=contents.name,
-        ok=status == "ok" and all(stage.ok for stage in stages) and all(point.ok for point in points),
+        ok=ok,
         rehearsal=is_rehearsal(contents),
-        status=status,
-        exit_code=_integer(run.get("exit_code")),
-        why=_text(run.get("why")),
-        stopped_at=next((stage.name for stage in stages if not stage.ok), None),
-        started=_text(run.get("started")),
-        ended=_text(run.get("ended")),
+        status="failed" if status == "ok" and not ok else status,
+        exit_code=as_integer(run.get("exit_code")),
+        why=as_text(run.get("why")),
+        stopped_at=_stopped_at(stages, points),
+        started=as_text(run.get("started")),
+        ended=as_text(run.get("ended")),
         seconds=seconds_between(run.get("started"), run.get("ended")),
-        command=[str(item) for item in _list(run.get("command"))],
-        inventory=_text(run.get("inventory")),
-        pdlab_version=_text(run.get("pdlab_version")),
+        command=[str(item) for item in as_list(run.get("command"))],
+        inventory=as_text(run.get("inventory")),
+        pdlab_version=as_text(run.get("pdlab_version")),
         stages=stages,
-        answers=_answers(contents.record("answers")),
-        stability=_answers(contents.record("stability")),
-        oracle=_oracle(contents.record("oracle")),
-        kv_transfer=_kv_transfer(contents.record("kv_transfer")),
+        answers=answers,
+        stability=stability,
+        oracle=oracle,
+        kv_transfer=kv_transfer,
         points=points,
         engines=[_engine(host, data) for host, data in contents.host_records("engine").items()],
         models=[_model(host, data) for host, data in contents.host_records("model").items()],
+        failures=[
+            Failure(record=name, message=plain_text(str(data["msg"])))
+            for name, data in contents.records.items()
+            if data.get("failed") and data.get("msg")
+        ],
         damaged=list(contents.damaged),
     )
 
@@ -241,11 +260,13 @@ def verdict(report: Report) -> str:
     if requested:
         counts.append(f"{sum(point.completed or 0 for point in report.points)} of {requested} requests completed")
     if report.ok:
-        return "Passed: " + ", ".join([f"{len(report.stages)} stages", *counts])
+        stages = f"{len(report.stages)} stage{'s' if len(report.stages) != 1 else ''}"
+        return "Passed: " + ", ".join([stages, *counts])
     where = report.stopped_at
     what = {
         "cancelled": "Cancelled",
-        "died": "Died",
+        # ansible-playbook writes no end of its own, whether it failed or was killed.
+        "died": "Stopped" if _by_playbook(report.command) else "Died",
         "unknown": "Unknown: run.json is missing or damaged; it seems to have stopped",
     }.get(report.status, "Vetoed" if report.exit_code == 3 else "Failed")
     line = what + (f" at {where}" if where else "")
@@ -259,7 +280,8 @@ def reason(report: Report) -> str | None:
     if report.why:
         return report.why
     if report.status == "died":
-        return "its controller is gone and it wrote no end"
+        said = next((first for failure in report.failures if (first := failure.message.strip().split("\n")[0])), None)
+        return said or "its controller is gone and it wrote no end"
     if stage and stage.why:
         return stage.why
     if point:
@@ -299,15 +321,15 @@ def latencies(raw: Mapping[str, Any]) -> dict[str, Latency]:
     there. The client keeps no array for TPOT and E2E, so these are its own aggregates, in ms. The sample of TPOT, E2E
     and TTFT is the completed requests; the sample of ITL is the gaps between tokens.
     """
-    succeeded = [not error for error in _list(raw.get("errors"))]
-    ttfts = _of_successes(_list(raw.get("ttfts")), succeeded)
-    itls = _of_successes(_list(raw.get("itls")), succeeded)
-    completed = _integer(raw.get("completed")) or 0
-    gaps = max(0, (_integer(raw.get("total_output_tokens")) or 0) - completed)
+    succeeded = [not error for error in as_list(raw.get("errors"))]
+    ttfts = _of_successes(as_list(raw.get("ttfts")), succeeded)
+    itls = _of_successes(as_list(raw.get("itls")), succeeded)
+    completed = as_integer(raw.get("completed")) or 0
+    gaps = max(0, (as_integer(raw.get("total_output_tokens")) or 0) - completed)
     return {
         "ttft_ms": latency_of(_in_ms(ttfts)) if ttfts else _client_latency(raw, "ttft_ms", completed),
         "tpot_ms": _client_latency(raw, "tpot_ms", completed),
-        "itl_ms": latency_of(_in_ms(gap for gaps_of_one in itls for gap in _list(gaps_of_one)))
+        "itl_ms": latency_of(_in_ms(gap for gaps_of_one in itls for gap in as_list(gaps_of_one)))
         if itls
         else _client_latency(raw, "itl_ms", gaps),
         "e2e_ms": _client_latency(raw, "e2e_ms", completed),
@@ -346,11 +368,21 @@ def _status(contents: RunContents) -> Status:
     if said != "running":
         return next((end for end in ends if end == said), "unknown")
     stages = judged_stages(contents)
-    playbook = _list(contents.run.get("command"))[:1] == ["ansible-playbook"]
-    writing_report = len(stages) < len(contents.stages)
-    if stages and all(stage.finished for stage in stages) and (writing_report or (playbook and contents.died)):
+    at_the_end = bool(stages) and (stages[-1].name == "report" or len(stages) < len(contents.stages))
+    nobody_ends_it = contents.died and _by_playbook(as_list(contents.run.get("command")))
+    if stages and all(stage.finished for stage in stages) and (at_the_end or nobody_ends_it):
         return "ok" if all(stage.ok for stage in stages) else "failed"
     return "died" if contents.died else "running"
+
+
+def _by_playbook(command: Sequence[object]) -> bool:
+    return list(command[:1]) == ["ansible-playbook"]
+
+
+def _stopped_at(stages: Sequence[StageResult], points: Sequence[Point]) -> str | None:
+    """The stage that failed or never ended; a failed point fails the benchmark even where its stage went on."""
+    failed = next((stage.name for stage in stages if not stage.ok), None)
+    return failed or ("benchmark" if any(not point.ok for point in points) else None)
 
 
 def _reached(files: PointFiles, contents: RunContents) -> bool:
@@ -370,46 +402,48 @@ def _unmeasured(files: PointFiles, status: Status) -> str:
 def _point(files: PointFiles, status: Status) -> Point:
     record = files.record or {}
     known = {**(files.planned or {}), **record}
-    raw = files.raw or _mapping(record.get("result"))
+    raw = files.raw or as_mapping(record.get("result"))
     ok = bool(record.get("ok"))
-    why = [str(item) for item in _list(record.get("why"))]
+    why = [plain_text(str(item)) for item in as_list(record.get("why"))]
     if files.record is None:
         why = [_unmeasured(files, status)]
     elif not ok and not why:
-        why = [f"check {check.get('id')} failed" for check in _checks(record) if not check.get("ok")] or ["failed"]
+        why = [f"check {check.get('id')} failed" for check in as_rows(record.get("checks")) if not check.get("ok")] or [
+            "failed"
+        ]
     base = Point(
         label=files.label,
-        concurrency=_integer(known.get("concurrency")),
-        requested=_integer(known.get("requested", known.get("prompts"))),
-        completed=_integer(record.get("completed")),
-        input_len=_integer(known.get("input_len")),
-        output_len=_integer(known.get("output_len")),
-        range_ratio=_number(known.get("range_ratio")),
-        seed=_integer(known.get("seed")),
+        concurrency=as_integer(known.get("concurrency")),
+        requested=as_integer(known.get("requested", known.get("prompts"))),
+        completed=as_integer(record.get("completed")),
+        input_len=as_integer(known.get("input_len")),
+        output_len=as_integer(known.get("output_len")),
+        range_ratio=as_number(known.get("range_ratio")),
+        seed=as_integer(known.get("seed")),
         ok=ok,
         why=why,
-        error_lines=[str(line) for line in _list(record.get("error_lines"))],
+        error_lines=[plain_text(str(line)) for line in as_list(record.get("error_lines"))],
         measured=files.record is not None,
-        seconds=_number(record.get("seconds")),
+        seconds=as_number(record.get("seconds")),
         checks=[
             Check(
                 id=str(check.get("id")),
                 ok=bool(check.get("ok")),
-                seen=_text(check.get("seen")) or "",
-                wanted=_text(check.get("wanted")) or "",
+                seen=as_text(check.get("seen")) or "",
+                wanted=as_text(check.get("wanted")) or "",
             )
-            for check in _checks(record)
+            for check in as_rows(record.get("checks"))
         ],
     )
     if not ok:
         return base
     return base.model_copy(
         update={
-            "output_tok_s": _number(raw.get("output_throughput")),
-            "peak_output_tok_s": _number(raw.get("max_output_tokens_per_s")),
-            "total_tok_s": _number(raw.get("total_throughput")),
-            "request_s": _number(raw.get("request_throughput")),
-            "mean_concurrency": _number(raw.get("concurrency")),
+            "output_tok_s": as_number(raw.get("output_throughput")),
+            "peak_output_tok_s": as_number(raw.get("max_output_tokens_per_s")),
+            "total_tok_s": as_number(raw.get("total_throughput")),
+            "request_s": as_number(raw.get("request_throughput")),
+            "mean_concurrency": as_number(raw.get("concurrency")),
             **latencies(raw),
         }
     )
@@ -418,14 +452,14 @@ def _point(files: PointFiles, status: Status) -> Point:
 def _client_latency(raw: Mapping[str, Any], name: str, samples: int) -> Latency:
     """A latency from the client's own aggregates, which are in ms. It writes 0 for an empty sample: no figure."""
     suffix = _CLIENT_NAME[name]
-    mean = _number(raw.get(f"mean_{suffix}"))
+    mean = as_number(raw.get(f"mean_{suffix}"))
     if not mean or samples == 0:
         return Latency()
     figures = {
-        key: _number(raw.get(f"{prefix}_{suffix}")) if supported(key, samples) else None
+        key: as_number(raw.get(f"{prefix}_{suffix}")) if supported(key, samples) else None
         for key, prefix in _CLIENT_PERCENTILE.items()
     }
-    return Latency(n=samples, mean=mean, max=_number(raw.get(f"max_{suffix}")), **figures)
+    return Latency(n=samples, mean=mean, max=as_number(raw.get(f"max_{suffix}")), **figures)
 
 
 def _of_successes(values: list[Any], succeeded: list[bool]) -> list[Any]:
@@ -436,20 +470,19 @@ def _of_successes(values: list[Any], succeeded: list[bool]) -> list[Any]:
 
 
 def _in_ms(seconds: Iterable[Any]) -> list[float]:
-    return [float(value) * 1000.0 for value in seconds if _number(value) is not None]
+    return [float(value) * 1000.0 for value in seconds if as_number(value) is not None]
 
 
 def _answers(record: Mapping[str, Any] | None) -> list[Answer]:
     return [
         Answer(
             prompt=str(item.get("prompt", "")),
-            expected=_text(item.get("expected")) or "",
-            got=_text(item.get("got")),
+            expected=as_text(item.get("expected")) or "",
+            got=as_text(item.get("got")),
             ok=bool(item.get("ok")),
-            why=_text(item.get("why")),
+            why=as_text(item.get("why")),
         )
-        for item in _list((record or {}).get("answers"))
-        if isinstance(item, Mapping)
+        for item in as_rows((record or {}).get("answers"))
     ]
 
 
@@ -457,13 +490,13 @@ def _oracle(record: Mapping[str, Any] | None) -> Oracle | None:
     if record is None:
         return None
     return Oracle(
-        cases=_integer(record.get("cases")) or 0,
-        identical=_integer(record.get("identical")) or 0,
+        cases=as_integer(record.get("cases")) or 0,
+        identical=as_integer(record.get("identical")) or 0,
         ok=bool(record.get("ok")),
-        max_logprob_diff=_number(record.get("max_logprob_diff")),
-        tolerance=_number(record.get("tolerance")),
-        control_differs=record.get("control_differs") if isinstance(record.get("control_differs"), bool) else None,
-        why=_text(record.get("why")),
+        max_logprob_diff=as_number(record.get("max_logprob_diff")),
+        tolerance=as_number(record.get("tolerance")),
+        control_differs=as_bool(record.get("control_differs")),
+        why=as_text(record.get("why")),
     )
 
 
@@ -471,21 +504,21 @@ def _kv_transfer(record: Mapping[str, Any] | None) -> KvTransfer | None:
     if record is None:
         return None
     return KvTransfer(
-        bytes=_integer(record.get("bytes")) or 0,
-        failed=_integer(record.get("failed")) or 0,
+        bytes=as_integer(record.get("bytes")) or 0,
+        failed=as_integer(record.get("failed")) or 0,
         ok=bool(record.get("ok")),
-        requests=_integer(record.get("requests")),
-        why=_text(record.get("why")),
+        requests=as_integer(record.get("requests")),
+        why=as_text(record.get("why")),
     )
 
 
 def _engine(host: str, record: Mapping[str, Any]) -> EngineFacts:
-    packages = _mapping(record.get("packages"))
+    packages = as_mapping(record.get("packages"))
     return EngineFacts(
         host=str(record.get("host") or host),
-        fingerprint=_text(record.get("fingerprint")),
-        lock=_text(record.get("lock")),
-        python_version=_text(record.get("python_version")),
+        fingerprint=as_text(record.get("fingerprint")),
+        lock=as_text(record.get("lock")),
+        python_version=as_text(record.get("python_version")),
         packages={name: str(packages[name]) for name in KEY_PACKAGES if name in packages},
     )
 
@@ -493,41 +526,10 @@ def _engine(host: str, record: Mapping[str, Any]) -> EngineFacts:
 def _model(host: str, record: Mapping[str, Any]) -> ModelFacts:
     return ModelFacts(
         host=str(record.get("host") or host),
-        source=_text(record.get("source")),
-        path=_text(record.get("path")),
-        fingerprint=_text(record.get("fingerprint")),
+        source=as_text(record.get("source")),
+        path=as_text(record.get("path")),
+        fingerprint=as_text(record.get("fingerprint")),
     )
-
-
-def _checks(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [check for check in _list(record.get("checks")) if isinstance(check, Mapping)]
-
-
-def _list(value: object) -> list[Any]:
-    """A list as it is; a lone text as a list of one; anything else as none."""
-    if isinstance(value, str):
-        return [value] if value else []
-    return list(value) if isinstance(value, list | tuple) else []
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _number(value: object) -> float | None:
-    """A finite number; the client writes NaN for a mean of nothing."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-def _integer(value: object) -> int | None:
-    number = _number(value)
-    return None if number is None else int(number)
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -26,6 +26,8 @@ from typing import Any
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import read_process, started_at
 
+from pdlab.loose import as_mapping, as_rows
+
 LATEST = "latest"
 RUNNING = "running"
 OK = "ok"
@@ -35,6 +37,8 @@ CANCELLED = "cancelled"
 POINT_RECORD_PREFIX = "point-"
 LOG_TAIL_BYTES = 64 * 1024
 
+# ANSI escape sequences, then what is left of the control characters but for line ends and tabs.
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]|[\x00-\x08\x0b-\x1f\x7f]")
 _RUN_NAME = re.compile(r"\d{8}T\d{6}Z-(?P<id>[0-9a-f]{6})")
 # A controller's clock may be set back a little between the start of its process and of its run.
 _CLOCK_SLACK_S = 5.0
@@ -175,7 +179,9 @@ class RunFolder:
             return names[reference]
         if reference == LATEST:
             if not runs:
-                raise StoreError(f"no run in {runs_dir}: start one with `pdlab up`, or name another --runs directory")
+                raise StoreError(
+                    f"no run in {runs_dir}: start one with `pdlab up`, or name another directory with --runs-dir"
+                )
             return runs[-1]
         if os.sep in reference or reference in (os.curdir, os.pardir):
             return cls.open(reference)
@@ -324,10 +330,8 @@ class RunFolder:
         self, plan: Document | None, records: Mapping[str, Document]
     ) -> tuple[tuple[PointFiles, ...], list[str]]:
         """The points in sweep order: as planned, then any that no plan names."""
-        benchmark = (plan or {}).get("benchmark")
-        sweep = benchmark.get("points") if isinstance(benchmark, dict) else None
-        sweep = sweep if isinstance(sweep, list) else []
-        planned = {str(point["label"]): point for point in sweep if isinstance(point, dict) and "label" in point}
+        sweep = as_rows(as_mapping((plan or {}).get("benchmark")).get("points"))
+        planned = {str(point["label"]): dict(point) for point in sweep if "label" in point}
         recorded = {
             str(data.get("label") or name[len(POINT_RECORD_PREFIX) :]): data
             for name, data in records.items()
@@ -369,8 +373,7 @@ def controller_alive(run: Mapping[str, Any]) -> bool | None:
 
     A PID is taken for another process's when that one started after the run did (PIDs are soon reused in containers).
     """
-    controller = run.get("controller")
-    controller = controller if isinstance(controller, dict) else {}
+    controller = as_mapping(run.get("controller"))
     pid = controller.get("pid")
     if controller.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
         return None
@@ -386,6 +389,11 @@ def controller_alive(run: Mapping[str, Any]) -> bool | None:
     began = started_at(pid)
     started = _epoch(run.get("started"))
     return not (began is not None and started is not None and began > started + _CLOCK_SLACK_S)
+
+
+def plain_text(text: str) -> str:
+    """Text of a log or an answer without colours and other control codes, which would act on a reader's terminal."""
+    return _CONTROL.sub("", text)
 
 
 def pair_stages(events: Sequence[Mapping[str, Any]]) -> tuple[Stage, ...]:
@@ -462,7 +470,7 @@ def _tail(path: Path) -> str:
     except OSError:
         return ""
     text = data.decode("utf-8", errors="replace")
-    return text.split("\n", 1)[-1] if size > LOG_TAIL_BYTES else text
+    return plain_text(text.split("\n", 1)[-1] if size > LOG_TAIL_BYTES else text)
 
 
 def _epoch(moment: object) -> float | None:

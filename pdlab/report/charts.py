@@ -20,6 +20,7 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up")
 FAILED_COLOUR = "#d64545"
 HEIGHT_PX = 340
+LEGEND_ROW_PX = 20
 
 Curve = tuple[str, Callable[[Point], float | None]]
 
@@ -89,6 +90,8 @@ def _html(name: str, title: str, unit: str, points: Sequence[Point], curves: Seq
     figure = go.Figure()
     groups = workloads(points)
     several = len(groups) > 1
+    # Several workloads at three percentiles are a thicket: the median of each tells them apart.
+    curves = curves[:1] if several else curves
     for group_index, (group_name, group) in enumerate(groups.items()):
         good = [point for point in group if point.ok]
         for curve_index, (curve_name, value) in enumerate(curves):
@@ -96,19 +99,17 @@ def _html(name: str, title: str, unit: str, points: Sequence[Point], curves: Seq
             known = [(x, y) for x, y in values if y is not None]
             if not known:
                 continue
-            look = group_index if len(curves) == 1 else curve_index
-            label = ", ".join(
-                part for part in (curve_name if len(curves) > 1 else "", group_name if several else "") if part
-            )
+            look = group_index if several else curve_index
+            label = group_name if several or curve_name == "output" else curve_name
             figure.add_trace(
                 go.Scatter(
                     x=[x for x, _ in known],
                     y=[y for _, y in known],
-                    name=label or group_name,
+                    name=label,
                     mode="lines+markers",
-                    line={"color": COLOURS[look % 4], "dash": DASHES[curve_index % 4], "width": 2},
-                    marker={"symbol": MARKERS[(group_index + curve_index) % 4], "size": 8},
-                    hovertemplate=f"C=%{{x}}: %{{y:.2f}} {unit}<extra>{label or group_name}</extra>",
+                    line={"color": COLOURS[look % 4], "dash": DASHES[look % 4], "width": 2},
+                    marker={"symbol": MARKERS[look % 4], "size": 8},
+                    hovertemplate=f"C=%{{x}}: %{{y:.2f}} {unit}<extra>{label}</extra>",
                 )
             )
     failed = sorted({point.concurrency for point in points if not point.ok and point.concurrency})
@@ -125,9 +126,11 @@ def _html(name: str, title: str, unit: str, points: Sequence[Point], curves: Seq
             )
         )
     ticks = sorted({point.concurrency for point in points if point.concurrency})
+    more_px = LEGEND_ROW_PX * max(0, len(figure.data) - 1) if several else 0
+    heading = f"{title}, p50" if several and unit == "ms" else title
     figure.update_layout(
         title={
-            "text": f"REHEARSAL: {title}" if rehearsal else title,
+            "text": f"REHEARSAL: {heading}" if rehearsal else heading,
             "subtitle": {"text": REHEARSAL_NOTE.replace(": ", ":<br>") if rehearsal else "", "font": {"size": 11}},
             "x": 0,
             "xref": "container",
@@ -138,12 +141,17 @@ def _html(name: str, title: str, unit: str, points: Sequence[Point], curves: Seq
             "y": 0.95,
             "yanchor": "top",
         },
-        xaxis={"title": "concurrency", "type": "log", "tickvals": ticks, "ticktext": [str(tick) for tick in ticks]},
-        yaxis={"title": unit, "rangemode": "tozero"},
+        xaxis={
+            "title": {"text": "concurrency", "standoff": 12},
+            "type": "log",
+            "tickvals": ticks,
+            "ticktext": [str(tick) for tick in ticks],
+        },
+        yaxis={"title": unit, "rangemode": "tozero", "automargin": True},
         autosize=True,
-        height=HEIGHT_PX,
-        margin={"l": 60, "r": 16, "t": 88 if rehearsal else 52, "b": 84},
-        legend={"orientation": "h", "y": -0.36, "x": 0},
+        height=HEIGHT_PX + more_px,
+        margin={"l": 64, "r": 16, "t": 88 if rehearsal else 52, "b": 84 + more_px},
+        legend={"orientation": "h", "yref": "container", "y": 0.02, "yanchor": "bottom", "x": 0},
         showlegend=len(figure.data) > 1 or several,
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",

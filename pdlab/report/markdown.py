@@ -12,18 +12,19 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
 
 from pdlab import results
+from pdlab.loose import as_mapping, as_rows
 from pdlab.report import formatting
 from pdlab.report.charts import workload
 from pdlab.report.next_steps import next_steps
 from pdlab.results import Point, Report
-from pdlab.store import RunContents, StoreError, explain
+from pdlab.store import RunContents, StoreError, explain, plain_text
 
 HEADING = """# Findings
 
@@ -41,7 +42,7 @@ def section(contents: RunContents, report: Report | None = None) -> str:
     title = f"## {'REHEARSAL: ' if report.rehearsal else ''}{text(report.run)}"
     blocks = [title, f"**{text(results.verdict(report))}**"]
     if report.rehearsal:
-        blocks.append(f"Every figure below is of a {results.REHEARSAL_NOTE}.")
+        blocks.append(f"{_sentence(results.REHEARSAL_NOTE)}.")
     blocks.append(_what_ran(contents, report))
     if report.stages:
         blocks.append(_stages(report))
@@ -97,7 +98,7 @@ def with_section(before: str, run: str, body: str) -> str:
 
 def text(value: object) -> str:
     """Any text as one line of Markdown that shows it as it is: no markup, no HTML, no table breaks."""
-    return _SPECIAL.sub(r"\\\1", " ".join(str(value).split()))
+    return _SPECIAL.sub(r"\\\1", " ".join(plain_text(str(value)).split()))
 
 
 def fenced(value: str) -> str:
@@ -111,9 +112,9 @@ def fenced(value: str) -> str:
 
 def _what_ran(contents: RunContents, report: Report) -> str:
     plan = contents.plan or {}
-    model = (plan.get("model") or {}).get("served_name") or "unknown"
+    model = as_mapping(plan.get("model")).get("served_name") or "unknown"
     servers = [
-        f"{server.get('name')} ({server.get('role')}, {_devices(server)})" for server in plan.get("servers") or []
+        f"{server.get('name')} ({server.get('role')}, {_devices(server)})" for server in as_rows(plan.get("servers"))
     ]
     engine = "; ".join(
         ", ".join(
@@ -132,7 +133,7 @@ def _what_ran(contents: RunContents, report: Report) -> str:
     return "\n".join(f"- {name}: {text(value)}" for name, value in rows)
 
 
-def _devices(server: dict[str, object]) -> str:
+def _devices(server: Mapping[str, object]) -> str:
     gpus = server.get("gpus")
     if isinstance(gpus, list) and gpus:
         return "GPU " + " ".join(str(gpu) for gpu in gpus)
@@ -185,17 +186,38 @@ def _points(report: Report) -> str:
         "TPOT p50 / p90 ms",
         "E2E p50 ms",
     ]
-    rows = [header, ["---"] + ["---"] + ["---:"] * (len(header) - 2), *(_point(point) for point in report.points)]
-    title = "REHEARSAL, " + results.REHEARSAL_NOTE if report.rehearsal else "Benchmark points, through the router"
-    return f"{title}\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    rows = [header, *(_point(point) for point in report.points)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    lines = ["| " + " | ".join(_padded(row, widths)) + " |" for row in rows]
+    rule = [f"{'-' * (width - 1)}{'-' if column < 2 else ':'}" for column, width in enumerate(widths)]
+    title = _sentence(results.REHEARSAL_NOTE) if report.rehearsal else "Benchmark points, through the router"
+    table = "\n".join([lines[0], "| " + " | ".join(rule) + " |", *lines[1:]])
+    reasons = [
+        f"- {text(point.label)} {_word(point)}: {text('; '.join(point.why))}" for point in report.points if not point.ok
+    ]
+    return "\n\n".join([f"{title}:", table, *(["\n".join(reasons)] if reasons else [])])
+
+
+def _word(point: Point) -> str:
+    return "**FAILED**" if point.measured else "not run"
+
+
+def _padded(row: list[str], widths: list[int]) -> list[str]:
+    return [
+        cell.ljust(width) if column < 2 else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+
+
+def _sentence(value: str) -> str:
+    return value[:1].upper() + value[1:]
 
 
 def _point(point: Point) -> list[str]:
     name = text(point.label if point.concurrency is None else point.concurrency)
     head = [name, text(workload(point)), formatting.done(point.completed, point.requested)]
     if not point.ok:
-        word = "FAILED" if point.measured else "NOT MEASURED"
-        return [*head, f"**{word}**: {text('; '.join(point.why))}", "", "", "", "", ""]
+        return [*head, _word(point), "", "", "", "", ""]
     return [
         *head,
         formatting.tok_s(point.output_tok_s),

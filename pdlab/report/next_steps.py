@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pdlab.loose import as_mapping, as_rows, as_text
 from pdlab.results import Report
 from pdlab.store import RunContents
-
-VETO = 3
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def next_steps(contents: RunContents, report: Report) -> list[Step]:
     if failed or any(point.error_lines for point in report.points):
         steps.append(Step("Read the servers' logs around the failed point:", f"pdlab logs{option}"))
     elif report.stopped_at in ("deploy", "ready"):
-        names = _failed_servers(contents)
+        names = _failed_servers(report)
         steps += [Step(f"Read the log of {name}:", f"pdlab logs {shlex.quote(name)}{option}") for name in names]
         if not names:
             steps.append(Step("Read the servers' logs:", f"pdlab logs{option}"))
@@ -58,11 +57,11 @@ def next_steps(contents: RunContents, report: Report) -> list[Step]:
 
 def curl_line(plan: Mapping[str, Any]) -> str | None:
     """A curl command that asks the running deployment a question; None when the plan has no router."""
-    address, name = endpoint(plan), (plan.get("model") or {}).get("served_name")
+    address, name = endpoint(plan), as_text(as_mapping(plan.get("model")).get("served_name"))
     if not address or not name:
         return None
-    answers = plan.get("answers") or [{}]
-    question = str(answers[0].get("prompt") or "What is the capital of France?")
+    prompts = [row.get("prompt") for row in as_rows(plan.get("answers"))]
+    question = str(next(filter(None, prompts), "What is the capital of France?"))
     body = {"model": name, "messages": [{"role": "user", "content": question}], "max_tokens": 32}
     data = shlex.quote(json.dumps(body, ensure_ascii=False))
     return f"curl -s {address}/v1/chat/completions -H 'Content-Type: application/json' -d {data}"
@@ -70,8 +69,7 @@ def curl_line(plan: Mapping[str, Any]) -> str | None:
 
 def endpoint(plan: Mapping[str, Any]) -> str | None:
     """The address of the OpenAI-compatible API, without /v1; None when the plan has no router."""
-    router = plan.get("router")
-    return str(router["url"]) if isinstance(router, Mapping) and router.get("url") else None
+    return as_text(as_mapping(plan.get("router")).get("url"))
 
 
 def _after_success(contents: RunContents, report: Report, option: str) -> list[Step]:
@@ -90,7 +88,7 @@ def _cures(contents: RunContents) -> list[Step]:
     """What preflight itself says about each veto."""
     steps = []
     for host, record in contents.host_records("preflight").items():
-        for verdict in _rows(record.get("verdicts")):
+        for verdict in as_rows(record.get("verdicts")):
             if verdict.get("severity") == "veto" and not verdict.get("ok"):
                 steps.append(Step(f"{host}, {verdict.get('id')}: {verdict.get('cure') or verdict.get('why')}"))
     return steps
@@ -102,18 +100,11 @@ def _wrong_results(report: Report) -> bool:
     return not all([answer.ok for answer in answers] + proofs)
 
 
-def _failed_servers(contents: RunContents) -> Sequence[str]:
-    return [
-        name
-        for name, record in contents.host_records("server").items()
-        if record.get("failed") or record.get("ok") is False
-    ]
+def _failed_servers(report: Report) -> list[str]:
+    prefix = "server-"
+    return [failure.record[len(prefix) :] for failure in report.failures if failure.record.startswith(prefix)]
 
 
 def _inventory_option(report: Report) -> str:
     inventory = report.inventory
     return "" if not inventory or inventory.endswith("inventory/local") else f" -i {shlex.quote(inventory)}"
-
-
-def _rows(value: object) -> list[Mapping[str, Any]]:
-    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []

@@ -30,6 +30,11 @@ MODULE = "pdlab.pdlab.pd_bench"
 DEFAULT_RUN = "by-hand"
 POLL_WAIT_S = 5
 LINE_EVERY_S = 3.0
+CLEAN_UP_S = 15
+
+# What the module takes of a server; the plan's own descriptions, which say much more, may be handed in whole.
+WORKER_KEYS = ("name", "url", "role")
+WATCH_KEYS = ("name", "pid", "unit", "url", "log")
 
 display = Display()
 
@@ -47,6 +52,9 @@ class ActionModule(ActionBase):
         state = options.pop("state", "measured")
         if not options.get("run"):
             options["run"] = os.path.basename(os.path.normpath(run_dir)) if run_dir else DEFAULT_RUN
+        for key, wanted in (("workers", WORKER_KEYS), ("watch", WATCH_KEYS)):
+            if isinstance(options.get(key), list):
+                options[key] = [only(server, wanted) for server in options[key]]
         if state != "measured" or self._task.check_mode:
             state = "started" if state == "measured" else state
             result.update(self._call(state, options, task_vars))
@@ -141,6 +149,11 @@ class ActionModule(ActionBase):
         return value if isinstance(value, bool) else str(value).lower() in ("1", "true", "yes", "on")
 
 
+def only(server: Any, keys: tuple[str, ...]) -> Any:
+    """The named keys of a server's description."""
+    return {key: server[key] for key in keys if key in server} if isinstance(server, Mapping) else server
+
+
 def not_started(point: Mapping[str, Any], missing: list[str]) -> dict[str, Any]:
     """The record of a point whose client was never started."""
     check = {"id": "not_ready", "ok": False, "seen": "; ".join(missing), "wanted": "all that the point needs is there"}
@@ -164,19 +177,24 @@ def _signals_as_exceptions() -> Iterator[None]:
     """While the job runs, let a signal unwind the stack: Ansible's worker would otherwise end where it stands."""
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
-        # Once: the second signal ends the worker as ever.
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        nonlocal interrupted
+        interrupted = True
+        # Ansible sends SIGTERM right after SIGINT; the job is ended first, within a time that is kept.
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(CLEAN_UP_S)
         raise Interrupted(signal.Signals(number).name)
 
-    before = {}
-    try:
+    interrupted = False
+    before: dict[signal.Signals, Any] = {}
+    # Elsewhere than in a main thread signals are not to be had.
+    with contextlib.suppress(ValueError):
         for number in (signal.SIGINT, signal.SIGTERM):
             before[number] = signal.signal(number, interrupt)
-    except ValueError:  # not the main thread: signals do not come here
-        before = {}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if not interrupted:
+            for number, handler in before.items():
+                signal.signal(number, handler)

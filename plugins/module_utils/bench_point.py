@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_log import explaining
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_log import explaining, is_benign
 from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_log import plain as plain_text
 
 # One value or one list a request: too much for a record; they stay in the raw file.
@@ -43,7 +43,7 @@ _ARGUMENTS = {
 _ERROR_LINES = 40
 _LINE_LENGTH = 500
 _FAULT = re.compile(
-    r"error|exception|fatal|fail|abort|crash|kill|signal|refused|timed? ?out|unreachable|lost|panic", re.IGNORECASE
+    r"error|exception|fatal|fail|abort|crash|kill|signal|refused|timed out|unreachable|lost|panic", re.IGNORECASE
 )
 # The client prints each request's exception as one Python literal, traceback and all.
 _PRINTED_ERROR = re.compile(r"^output\.error=(['\"].*['\"])$", re.MULTILINE)
@@ -74,13 +74,15 @@ def judge(
     job: Mapping[str, Any],
     died: Sequence[Mapping[str, Any]] = (),
     asked: Mapping[str, int | None] | None = None,
+    came_back: int | None = None,
 ) -> list[dict[str, Any]]:
     """Every check of one point: [{"id", "ok", "seen", "wanted"}], each named after the fault that it finds.
 
     `point` is the POINT that was asked for; `output` the client's object (read_output);
     `job` how the client ended: {"reason", "exit_code", "seconds"} (leased_job, and "vanished" when that left no word);
     `died` the servers that were lost meanwhile: [{"name", "why"}];
-    `asked` the tokens that the client drew in all: {"input", "output"} (bench_progress.asked_tokens).
+    `asked` the tokens that the client drew in all: {"input", "output"} (bench_progress.asked_tokens);
+    `came_back` how many requests had ended, well or not, by its last progress bar.
     Checks that only record something are always ok and say so in "wanted".
     """
     checks = [
@@ -99,7 +101,8 @@ def judge(
         _client_failed(job, bool(died)),
     ]
     if output is None:
-        checks.append(_check("no_output", False, "none", "one JSON object in the client's output file"))
+        seen = f"none ({came_back} of {point['prompts']} requests had come back)" if came_back is not None else "none"
+        checks.append(_check("no_output", False, seen, "one JSON object in the client's output file"))
         return checks
     missing = [name for name in (*_ARGUMENTS, "completed", *PER_REQUEST[:6]) if name not in output]
     if missing:
@@ -134,7 +137,7 @@ def record(
     ok = all(check["ok"] for check in checks)
     lines: list[str] = []
     if not ok:
-        lines = [*client_errors(output), *error_lines][:_ERROR_LINES]
+        lines = list(dict.fromkeys([*client_errors(output), *error_lines]))[:_ERROR_LINES]
     return {
         "label": point["label"],
         "concurrency": point["concurrency"],
@@ -181,7 +184,7 @@ def client_errors(output: Mapping[str, Any] | None) -> list[str]:
 
 def tells_fault(line: str) -> bool:
     """Whether a log line speaks of something that went wrong."""
-    return _FAULT.search(line) is not None
+    return _FAULT.search(line) is not None and not is_benign(line)
 
 
 def client_log_errors(log: str, limit: int) -> list[str]:

@@ -133,12 +133,21 @@ class _Reading:
         return found
 
 
-_TYPE_WORDS = {"int": "whole number", "float": "number", "json": "JSON", "loads": "JSON", "json.loads": "JSON"}
+_TYPE_WORDS = {
+    "int": "whole number",
+    "float": "number",
+    "json": "JSON",
+    "human_readable_int": "whole number such as 65536, 64k or 64Ki",
+}
+# sglang.srt.utils.common.human_readable_int: decimal suffixes take a fraction, binary ones do not.
+_HUMAN_INT = re.compile(r"[+-]?\d+|\d+(?:\.\d+)?[kMGT]|\d+[KMGT]i")
 
 
 def _has_type(value: str, kind: Any) -> bool:
     if kind not in _TYPE_WORDS:
         return True  # a parser's own function: only the engine can tell
+    if kind == "human_readable_int":
+        return _HUMAN_INT.fullmatch(value) is not None
     try:
         {"int": int, "float": float}.get(str(kind), json.loads)(value)
     except ValueError:

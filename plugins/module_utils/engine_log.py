@@ -14,26 +14,27 @@ READ_BYTES = 4 * 1024 * 1024
 LINE_CHARACTERS = 500
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
 # A sign of what went wrong, the strongest first: an exception's own line says more than a log line about it.
-_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Warning|Fault)\b(?::|$)")
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]\w*(?:Error|Exception|Interrupt|Fault)\b(?::|$)")
 _STRONG = re.compile(
     r"out of memory|Address already in use|EADDRINUSE|\[Errno \d+\]|: error: |Segmentation fault|core dumped|"
     r"Fatal Python error|\bSIG(?:KILL|QUIT|SEGV|ABRT|BUS|ILL)\b|\bpanicked at\b|\bkilled\b|"
-    r"No such file or directory|Permission denied|command not found|refused|CUDA error|NCCL (?:error|failure)|"
+    r"No such file or directory|Permission denied|command not found|connection refused|CUDA error|NCCL (?:error|failure)|"
     r"NIXL_ERR|UCX +ERROR|numactl|libnuma",
     re.IGNORECASE,
 )
 _WEAK = re.compile(r"\b(?:error|exception|fatal|critical|failed|failure|abort(?:ed)?|crash(?:ed)?)\b", re.IGNORECASE)
-_TRACEBACK = re.compile(
-    r"^\s*Traceback \(most recent call last\)|^\s+File \".*\", line \d+|^\s*\^+\s*$|^\s*~*\^+~*\s*$"
-)
-# What servers write every day and what is no cause of anything.
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
+# What servers write every day, or around an error, and what is no cause of anything.
 _BENIGN = (
     re.compile(r"Invalid HTTP request received"),
-    re.compile(r"\bFutureWarning\b|\bDeprecationWarning\b|\bUserWarning\b"),
+    re.compile(r"\b(?:Future|Deprecation|User|Runtime|Resource|Syntax|Import)Warning\b|^\s*warnings\.warn\("),
     re.compile(r"server_args=|ServerArgs\("),
-    re.compile(r"\"GET /(?:health|ready|metrics)\S* HTTP"),
+    re.compile(r"\"(?:GET|POST|PUT) /\S* HTTP/\d"),
+    re.compile(r"Ignore import error when loading"),
     re.compile(r"(?:error|fail)\w*[_-]?(?:count|rate|total|reqs)\w*\s*[:=]\s*0", re.IGNORECASE),
     re.compile(r"During handling of the above exception|direct cause of the following exception"),
+    # argparse prints all its flags before the one line that matters.
+    re.compile(r"^\s*\[-|^usage: "),
 )
 
 
@@ -91,26 +92,43 @@ def plain(text: str) -> str:
 
 
 def error_lines(path: str, since: LogMark, limit: int = 12) -> list[str]:
-    """Return the last lines that explain a death, oldest first; the log's last lines when none does."""
+    """Return the lines since `since` that explain a death, oldest first; the last lines when none does."""
     return explaining(text_since(path, since).splitlines(), limit)
 
 
 def explaining(lines: Sequence[str], limit: int) -> list[str]:
-    """Choose from a log's lines those that say what went wrong, each once, at most `limit`, in their order.
+    """Choose from a log's lines those that say what went wrong, at most `limit`, in their order.
 
-    Stronger signs push out weaker ones. Frames of a traceback and everyday noise are left out.
+    Stronger signs push out weaker ones. Lines that differ in numbers only are one, with their count. The frames of
+    a traceback and everyday noise are left out.
     """
-    useful = [line.rstrip() for line in lines if line.strip() and not _TRACEBACK.search(line) and not is_benign(line)]
-    ranked: dict[str, tuple[int, int]] = {}
+    useful = [line.rstrip() for line in _without_frames(lines) if line.strip() and not is_benign(line)]
+    found: dict[str, tuple[int, int, int]] = {}
     for position, line in enumerate(useful):
         rank = _rank(line)
         if rank:
-            ranked.pop(_message(line), None)
-            ranked[_message(line)] = (rank, position)
-    if not ranked:
+            count = found.pop(_kind(line), (0, 0, 0))[2] + 1
+            found[_kind(line)] = (rank, position, count)
+    if not found:
         return [_short(line) for line in useful[-limit:]]
-    kept = sorted(ranked.values(), key=lambda pair: (-pair[0], -pair[1]))[:limit]
-    return [_short(useful[position]) for position in sorted(position for _, position in kept)]
+    kept = sorted(found.values(), key=lambda item: (-item[0], -item[1]))[:limit]
+    return [
+        _short(useful[position]) + (f" (×{count})" if count > 1 else "")
+        for _, position, count in sorted(kept, key=lambda item: item[1])
+    ]
+
+
+def _without_frames(lines: Sequence[str]) -> list[str]:
+    """Leave out what is indented below the head of a traceback, and the head."""
+    kept = []
+    inside = False
+    for line in lines:
+        if _TRACEBACK.search(line):
+            inside = True
+        elif not inside or (line.strip() and not line[0].isspace()):
+            inside = False
+            kept.append(line)
+    return kept
 
 
 def is_benign(line: str) -> bool:
@@ -128,8 +146,13 @@ def _rank(line: str) -> int:
 
 
 def _message(line: str) -> str:
-    """Return a log line without its time stamp and rank marks, so that repeats are seen as such."""
+    """Return a log line without its time stamp and rank marks."""
     return re.sub(r"^\s*(?:\[[^\]]*\]\s*)*(?:\d{4}-\d\d-\d\d[ T]\S+\s*)?", "", line).strip()
+
+
+def _kind(line: str) -> str:
+    """Return what repeats of a message have in common: all but time, numbers and identifiers."""
+    return re.sub(r"[\w-]*\d[\w-]*", "#", _message(line))
 
 
 def _short(line: str) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import processes
@@ -28,7 +29,7 @@ def difference(pid: int, definition: ServiceDefinition) -> str | None:
 
     A process that has set its own title shows neither argv nor environment; its executable is compared then.
     """
-    live = processes.command_line(pid)
+    live = _command_line(pid)
     wanted = list(definition.argv)
     program = program_argv(wanted)
     if not live:
@@ -45,6 +46,16 @@ def difference(pid: int, definition: ServiceDefinition) -> str | None:
         return None
     other = sorted(key for key, value in definition.environment.items() if environment.get(key) != value)
     return f"PID {pid} has another environment: {', '.join(other)}" if other else None
+
+
+def _command_line(pid: int) -> list[str]:
+    """Return argv; in the middle of an exec it reads as empty for a moment."""
+    for _ in range(10):
+        argv = processes.command_line(pid)
+        if argv or not processes.is_alive(pid):
+            return argv
+        time.sleep(0.02)
+    return []
 
 
 def _executable_difference(pid: int, program: str) -> str | None:

@@ -117,7 +117,8 @@ def trial(node: int) -> str | None:
         return "numactl is not installed; install the package numactl, or leave numa_node out"
     if outcome.rc == 0:
         return None
-    said = " ".join((outcome.stderr or outcome.stdout).split())
+    # numactl prints its whole usage after the reason.
+    said = " ".join((outcome.stderr or outcome.stdout).partition("usage:")[0].split())
     known = ", ".join(sorted(entry.name[4:] for entry in NODES.glob("node[0-9]*"))) or "none"
     return explain(said, node, known)
 

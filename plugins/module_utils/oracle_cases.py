@@ -17,7 +17,16 @@ from typing import Any, NamedTuple
 
 SCHEMA_VERSION = 1
 LONG_LENGTH = 2000
-CONTROL_LENGTH = 16
+# The control is made of a prompt of about this length or more: where a fault is hardest to see.
+CONTROL_LENGTH = 1000
+# Smallest tolerance for two logprobs. Prefill/decode was bit-equal to colocated on CPU and on GPU; the router's JSON
+# alone moves a number by 2e-16. It must be small: with the rehearsal's canary, one wrong page of 16 tokens among 2000
+# moves a logprob by 4e-5 and changes no token.
+TOLERANCE = 1e-6
+# Where two colocated runs differ (kernels that add in another order each time), differences of a few times as much.
+NOISE_FACTOR = 4
+# Decode makes tokens from the second on, so fewer prove nothing.
+LEAST_TOKENS = 2
 # sglang refuses a prompt of max_req_input_len tokens or more, and the new ones need room too.
 ROOM = 8
 # What of /server_info can change a logprob. Equal keys and values, or another reference.
@@ -74,6 +83,13 @@ class Answer(NamedTuple):
 
     ids: list[int]
     logprobs: list[float]
+
+
+class Reference(NamedTuple):
+    """What a colocated server answered, and how much the logprobs of two of its runs differed."""
+
+    answers: list[Answer]
+    noise: float
 
 
 class Comparison(NamedTuple):
@@ -214,10 +230,13 @@ def request(ids: Sequence[int], new_tokens: int) -> dict[str, Any]:
 def read_answer(body: Any, new_tokens: int) -> Answer:
     """Take ids and logprobs out of a /generate answer (meta_info.output_token_logprobs: [logprob, id, text]).
 
-    Raises ValueError when they are not all there or not all numbers.
+    Raises ValueError when they are not all there, not all numbers, or made with the help of a cache.
     """
     body = body[0] if isinstance(body, list) and len(body) == 1 else body
-    rows = ((body.get("meta_info") or {}) if isinstance(body, dict) else {}).get("output_token_logprobs")
+    meta = (body.get("meta_info") or {}) if isinstance(body, dict) else {}
+    if meta.get("cached_tokens"):
+        raise ValueError(f"{meta['cached_tokens']} tokens of the prompt came from a cache, although it was flushed")
+    rows = meta.get("output_token_logprobs")
     if not isinstance(rows, list):
         raise ValueError("the answer has no meta_info.output_token_logprobs")
     if len(rows) != new_tokens:
@@ -235,11 +254,28 @@ def read_answer(body: Any, new_tokens: int) -> Answer:
 # Comparing -----------------------------------------------------------------------------------------------------------
 
 
+def stable(first: Answer, second: Answer) -> tuple[Answer, float]:
+    """What two runs of one server agree on: the answer up to the first other token, and the largest difference there.
+
+    Raises ValueError when they agree on too little to compare anything with.
+    """
+    comparison = compare(first, second, math.inf)
+    end = comparison.first_difference
+    if end is not None and end < LEAST_TOKENS:
+        raise ValueError(f"two runs differ from new token {end} on, so there is nothing to hold another server against")
+    return Answer(first.ids[:end], first.logprobs[:end]), comparison.max_logprob_diff
+
+
+def tolerance_for(noise: float) -> float:
+    """The largest difference of two logprobs that is still the engine's own."""
+    return max(TOLERANCE, NOISE_FACTOR * noise)
+
+
 def compare(reference: Answer, got: Answer, tolerance: float) -> Comparison:
-    """Equal token ids, and logprobs that differ by no more than `tolerance` anywhere."""
+    """Equal token ids as far as the reference goes, and logprobs there that differ by no more than `tolerance`."""
     shared = min(len(reference.ids), len(got.ids))
     first = next((i for i in range(shared) if reference.ids[i] != got.ids[i]), None)
-    if first is None and len(reference.ids) != len(got.ids):
+    if first is None and shared < len(reference.ids):
         first = shared
     equal = shared if first is None else first
     largest = max((abs(reference.logprobs[i] - got.logprobs[i]) for i in range(equal)), default=0.0)
@@ -252,7 +288,10 @@ def compare(reference: Answer, got: Answer, tolerance: float) -> Comparison:
 
 
 def control_index(lengths: Sequence[int]) -> int | None:
-    """Which case the control is made of: the shortest of CONTROL_LENGTH tokens or more, else the longest one."""
+    """Which case the control is made of: the shortest of CONTROL_LENGTH tokens or more, else the longest one.
+
+    None when no prompt has two halves.
+    """
     usable = [index for index, length in enumerate(lengths) if length >= 2]
     long_enough = [index for index in usable if lengths[index] >= CONTROL_LENGTH]
     return min(long_enough, default=max(usable, default=None), key=lambda index: lengths[index])
@@ -298,19 +337,20 @@ def digest(document: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def reference_document(identity_: Mapping[str, Any], answers: Sequence[Answer], recorded: str) -> dict[str, Any]:
+def reference_document(identity_: Mapping[str, Any], reference: Reference, recorded: str) -> dict[str, Any]:
     """The reference file's content, sealed: `sha256` is over all the rest."""
     body = {
         "fingerprint": digest(identity_),
         "identity": dict(identity_),
         "recorded": recorded,
-        "answers": [{"ids": answer.ids, "logprobs": answer.logprobs} for answer in answers],
+        "noise": reference.noise,
+        "answers": [{"ids": answer.ids, "logprobs": answer.logprobs} for answer in reference.answers],
     }
     return {**body, "sha256": digest(body)}
 
 
-def read_reference(document: Any, identity_: Mapping[str, Any]) -> list[Answer]:
-    """The answers of a reference file. Raises ValueError when it is damaged or another identity's."""
+def read_reference(document: Any, identity_: Mapping[str, Any]) -> Reference:
+    """The content of a reference file. Raises ValueError when it is damaged or another identity's."""
     if not isinstance(document, dict):
         raise ValueError("it is not a JSON object")
     body = {key: value for key, value in document.items() if key != "sha256"}
@@ -321,7 +361,7 @@ def read_reference(document: Any, identity_: Mapping[str, Any]) -> list[Answer]:
     answers = [Answer(entry["ids"], entry["logprobs"]) for entry in body["answers"]]
     if len(answers) != len(identity_["cases"]):
         raise ValueError(f"it has {len(answers)} answers for {len(identity_['cases'])} cases")
-    return answers
+    return Reference(answers, float(body["noise"]))
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> list[str]:

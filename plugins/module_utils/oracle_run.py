@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import http_json, oracle_cases, processes
-from ansible_collections.pdlab.pdlab.plugins.module_utils.oracle_cases import Answer, Setup, Vocabulary
+from ansible_collections.pdlab.pdlab.plugins.module_utils.oracle_cases import Answer, Reference, Setup, Vocabulary
 
 # A worker flushes only when it has nothing to do; prefill may still be tidying up after the last answer.
 FLUSH_TIMEOUT_S = 15.0
@@ -66,9 +66,20 @@ class Runner:
         prompts = [oracle_cases.prompt(length, options["seed"], vocabulary) for length in lengths]
         return Setup(info, vocabulary, options["seed"], prompts, dropped)
 
-    def ask(self, ids: Sequence[int]) -> Answer:
-        """The answer to one prompt. Raises OracleError."""
-        return self._timed(ids)[0]
+    def record(self, prompts: Sequence[Sequence[int]]) -> Reference:
+        """Ask each prompt twice and keep what both runs agree on. Raises OracleError."""
+        answers, noise = [], 0.0
+        for ids in prompts:
+            try:
+                answer, difference = oracle_cases.stable(self._timed(ids)[0], self._timed(ids)[0])
+            except ValueError as error:
+                raise OracleError(
+                    f"{self.url}, {len(ids)} tokens: {error}. Start the servers with --enable-deterministic-inference, "
+                    "or leave this length out."
+                ) from error
+            answers.append(answer)
+            noise = max(noise, difference)
+        return Reference(answers, noise)
 
     def compare(self, ids: Sequence[int], reference: Answer, tolerance: float) -> dict[str, Any]:
         """One entry of the result. A request that fails is a difference, not an exception."""
@@ -88,7 +99,7 @@ class Runner:
             return Control(False, "No prompt is long enough for a control; give a length of 2 or more.")
         base = setup.prompts[index]
         try:
-            answer = self.ask(oracle_cases.control_prompt(base, setup.seed, setup.vocabulary))
+            answer, _ = self._timed(oracle_cases.control_prompt(base, setup.seed, setup.vocabulary))
         except OracleError as error:
             return Control(False, f"The control could not be asked: {error}")
         if oracle_cases.control_differs(answers[index], answer, tolerance):
@@ -153,8 +164,8 @@ def reference_path(directory: str, identity: Mapping[str, Any]) -> str:
     return os.path.join(directory, oracle_cases.digest(identity) + ".json")
 
 
-def load_reference(path: str, identity: Mapping[str, Any]) -> tuple[list[Answer] | None, str | None]:
-    """The answers of a reference; None when there is none, with the reason when one is there but cannot be used."""
+def load_reference(path: str, identity: Mapping[str, Any]) -> tuple[Reference | None, str | None]:
+    """A reference from its file; None when there is none, with the reason when one is there but cannot be used."""
     try:
         with open(path, encoding="utf-8") as stream:
             document = json.load(stream)

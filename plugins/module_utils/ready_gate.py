@@ -25,7 +25,7 @@ CONNECT_TIMEOUT_S = 5.0
 # (common/conn.py, _register_topology_row).
 REGISTRATION_S = 20.0
 METRICS_SETTLE_S = 5.0
-GENERATED_TOKENS = 8
+GENERATED_TOKENS = 4
 # What `/server_info` calls each role.
 MODES = {PREFILL: "prefill", DECODE: "decode", COLOCATED: "null"}
 # What the router calls each role.
@@ -61,7 +61,9 @@ class ReadyGate:
     """Runs the steps in order on this host and stops at the first that fails.
 
     `servers` and `router` are as in the plan (name, role, host, address, port, url, bootstrap_port, tp, model_path,
-    environment). `stop_reason` is called while waiting: a string ends the gate with it.
+    environment). `stop_reason` is called while waiting: a string ends the gate with it. `stranger` is asked whether a
+    port belongs to another process than the named server's: it answers with that process, or None when the port is the
+    server's own or nobody can tell.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class ReadyGate:
         generation_timeout_s: float,
         api_key: str | None,
         stop_reason: Callable[[], str | None],
+        stranger: Callable[[str, int], str | None] = lambda _name, _port: None,
     ) -> None:
         self.servers = servers
         self.prefills = [server for server in servers if server["role"] == PREFILL]
@@ -83,6 +86,7 @@ class ReadyGate:
         self.generation_timeout_s = generation_timeout_s
         self.api_key = api_key
         self.stop_reason = stop_reason
+        self.stranger = stranger
         self._answering: dict[str, str] = {}
         self._infos: dict[str, dict[str, Any]] = {}
         self._routes: dict[str, dict[str, Any]] = {}
@@ -264,6 +268,12 @@ class ReadyGate:
         wanted = (prefill.get("environment") or {}).get("SGLANG_HOST_IP")
         if wanted and _is_address(wanted) and _is_address(ip) and wanted != ip:
             return [f"{label} gives the address {ip}, not {wanted} of its SGLANG_HOST_IP: it is another server's."]
+        stranger = self.stranger(prefill["name"], port)
+        if stranger:
+            return [
+                f"{label} gives port {port}, which belongs to {stranger}: another prefill has registered on bootstrap "
+                f"port {prefill['bootstrap_port']} and overwritten it. Stop that process and restart {prefill['name']}."
+            ]
         remote = [decode["name"] for decode in self.decodes if decode.get("host") != prefill.get("host")]
         if remote and _is_loopback(ip):
             return [f"{label} gives the loopback address {ip}, which {remote[0]} on another host cannot reach. {cure}"]

@@ -16,6 +16,8 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import
 )
 
 POLL_S = 0.1
+# An engine writes a line for each question that it answers.
+ASK_EVERY_S = 0.25
 # /health makes a token and may take as long as SGLANG_HEALTH_CHECK_TIMEOUT, 20 s.
 ANSWER_TIMEOUT_S = 25.0
 # From the start to a visible process there is a shell and an exec; longer means that it waits to be started again.
@@ -43,11 +45,14 @@ class Probe:
         self._path = paths[0]
         self._thread: threading.Thread | None = None
         self._ready = False
+        self._asked = 0.0
         self.seen = "it was not asked yet"
 
     def poll(self) -> bool:
         """Tell whether the server has said that it is ready; asks again when no question is under way."""
-        if not self._ready and (self._thread is None or not self._thread.is_alive()):
+        idle = self._thread is None or not self._thread.is_alive()
+        if not self._ready and idle and time.monotonic() - self._asked >= ASK_EVERY_S:
+            self._asked = time.monotonic()
             self._thread = threading.Thread(target=self._ask, daemon=True)
             self._thread.start()
             self._thread.join(POLL_S)
@@ -67,11 +72,13 @@ def await_ready(
     name: str,
     probe: Probe,
     timeout_s: float,
+    between_lives_s: float = BETWEEN_LIVES_S,
     stop: Callable[[], None] = processes.stop_if_controller_gone,
 ) -> Readiness:
     """Wait until the server is ready, its process has ended, or `timeout_s` is over.
 
-    A process that ends is a failure at once, also when the manager would start it again. Raises ControllerGone.
+    A process that ends is a failure at once, also when the manager would start it again. `between_lives_s` is how
+    long there may be no process at first. Raises ControllerGone.
     """
     began = time.monotonic()
     life: tuple[int, int] | None = None
@@ -84,7 +91,7 @@ def await_ready(
             process = processes.read_process(status.pid) if status.pid else None
             if process is not None:
                 life = (process.pid, process.start_ticks)
-            elif status.state != STARTING or time.monotonic() - began > BETWEEN_LIVES_S:
+            elif status.state != STARTING or time.monotonic() - began > between_lives_s:
                 return Readiness(False, True, ending(None, status))
         if life is not None and probe.poll() and processes.is_alive(*life):
             return Readiness(True, False, probe.seen, life[0])

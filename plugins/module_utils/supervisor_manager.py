@@ -14,6 +14,7 @@ import hashlib
 import http.client
 import os
 import pwd
+import re
 import resource
 import signal
 import socket
@@ -96,6 +97,7 @@ class SupervisorManager(ServiceManager):
             raise ServiceError(
                 f"pd_root {root!r} has one of * ? [, which supervisor takes for a pattern; use another path"
             )
+        self._root = root
         self._dir = under(root, "supervisor")
         self._supervisord = supervisord
         self._conf = under(self._dir, "supervisord.conf")
@@ -130,8 +132,11 @@ class SupervisorManager(ServiceManager):
         with contextlib.suppress(OSError):
             os.rmdir(os.path.dirname(self._start_token(name)))
         if self._answers():
-            self._call("reloadConfig")
-            self._unload(name)
+            if self.services():
+                self._call("reloadConfig")
+                self._unload(name)
+            else:
+                self._shut_down()
         return removed
 
     def services(self) -> list[str]:
@@ -142,8 +147,12 @@ class SupervisorManager(ServiceManager):
     def status(self, name: str) -> ServiceStatus:
         if self.read(name) is None:
             return ServiceStatus(ABSENT, enabled=False)
-        info = self._info(name) if self._answers() else None
-        return ServiceStatus(STOPPED) if info is None else parse_status(info)
+        if not self._answers():
+            left = len(self._lost())
+            lost = ServiceStatus(FAILED, detail=f"supervisord is gone, and {left} processes of it are left")
+            return lost if left else ServiceStatus(STOPPED)
+        info = self._info(name)
+        return ServiceStatus(STOPPED) if info is None else parse_status(info, self._last_exit(name))
 
     def start(self, name: str) -> None:
         with self._lock():
@@ -163,7 +172,9 @@ class SupervisorManager(ServiceManager):
                 self._call("startProcess", name, False)
 
     def stop(self, name: str, timeout_s: float) -> bool:
-        info = self._info(name) if self._answers() else None
+        if not self._answers():
+            return self._end_lost()
+        info = self._info(name)
         if info is None:
             return False
         ran = bool(info["pid"]) or info["state"] == _BACKOFF
@@ -193,7 +204,9 @@ class SupervisorManager(ServiceManager):
             self._call("removeProcessGroup", name)
 
     def processes_of(self, name: str) -> list[int]:
-        return super().processes_of(name) + (self._leftovers() if self._answers() else [])
+        if not self._answers():
+            return [process.pid for process in self._lost()]
+        return super().processes_of(name) + self._leftovers()
 
     def _leftovers(self) -> list[int]:
         """Return processes of lives that are over: in supervisord's session, but below no program that runs now.
@@ -223,6 +236,15 @@ class SupervisorManager(ServiceManager):
                 return None
             raise ServiceError(f"supervisord would not say how {name} is: {fault.faultString}") from fault
 
+    def _last_exit(self, name: str) -> int | None:
+        """Return how the last life ended, from supervisord's log: its interface forgets it at the next start."""
+        try:
+            with open(under(self._dir, "supervisord.log"), "rb") as stream:
+                stream.seek(max(0, stream.seek(0, os.SEEK_END) - 65536))
+                return last_exit(stream.read().decode("utf-8", "replace"), name)
+        except OSError:
+            return None
+
     def _start_token(self, name: str) -> str:
         return under(self._dir, "starts", name, "now")
 
@@ -238,12 +260,15 @@ class SupervisorManager(ServiceManager):
             raise ServiceError(f"supervisord at {self._socket} does not answer {method}: {error}") from error
 
     def _answers(self) -> bool:
-        if not os.path.exists(self._socket):
-            return False
+        """Tell whether our supervisord runs. One that is there and does not answer in time is an error, not absent."""
         try:
             return bool(self._call("getState")["statename"] == "RUNNING")
-        except (ServiceError, xmlrpc.client.Fault):
-            return False
+        except xmlrpc.client.Fault:
+            return False  # it is shutting down
+        except ServiceError as error:
+            if isinstance(error.__cause__, (FileNotFoundError, ConnectionError)):
+                return False
+            raise
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -266,7 +291,7 @@ class SupervisorManager(ServiceManager):
                 f"{self._supervisord} is missing or cannot be run, so no service can be started; install "
                 "supervisor there (the engine role does) and run again"
             )
-        self._end_lost_daemons()
+        self._end_lost()
         make_private_dir(os.path.dirname(self._socket), shared=os.path.dirname(self._socket) == self._dir)
         for folder in ("conf.d", "starts"):
             os.makedirs(under(self._dir, folder), mode=0o755, exist_ok=True)
@@ -289,22 +314,46 @@ class SupervisorManager(ServiceManager):
         said = "\n".join([*outcome.stdout.splitlines(), *outcome.stderr.splitlines(), *log])
         raise ServiceError(f"supervisord did not start ({self._supervisord} -c {self._conf}):\n{said}")
 
-    def _end_lost_daemons(self) -> None:
-        """End a supervisord of this root that no longer answers (its folder was removed under it), with its programs."""
-        lost = [
-            process
-            for process in processes.all_processes().values()
-            if process.pid != os.getpid() and is_daemon_of(processes.command_line(process.pid), self._conf)
-        ]
-        for daemon in lost:
-            with contextlib.suppress(OSError):
-                os.kill(daemon.pid, signal.SIGTERM)
-            deadline = time.monotonic() + STOP_MARGIN_S
-            while processes.is_alive(daemon.pid, daemon.start_ticks) and time.monotonic() < deadline:
-                time.sleep(POLL_S)
-            table = processes.all_processes().values()
-            for group in {p.group for p in table if p.session == daemon.session and p.state not in "ZX"}:
-                processes.end_group(group, grace_s=1.0)
+    def _lost(self) -> list[processes.Process]:
+        """Return what is left of a supervisord of this root that does not answer, the daemon itself included.
+
+        It may have been killed, or its folder removed under it. Its programs are in its session and keep running.
+        """
+        table = processes.all_processes()
+        daemons = {p.pid for p in table.values() if is_daemon_of(processes.command_line(p.pid), self._conf)}
+        recorded = (read_text(under(self._dir, "supervisord.pid")) or "").strip()
+        # While a process of a session lives its number is not given to another; a leader that is not ours is.
+        if recorded.isdigit() and int(recorded) not in table:
+            daemons.add(int(recorded))
+        return [p for p in table.values() if p.session in daemons and p.state not in "ZX" and self._is_ours(p.pid)]
+
+    def _is_ours(self, pid: int) -> bool:
+        """Tell whether a process is a supervisord of this root or works in this root, as its programs do."""
+        try:
+            folder = os.readlink(f"/proc/{pid}/cwd")
+        except OSError:
+            return False
+        below = folder == self._root or folder.startswith(self._root + "/")
+        return below or is_daemon_of(processes.command_line(pid), self._conf)
+
+    def _end_lost(self) -> bool:
+        """End what a lost supervisord left, it first, or it would start its programs again; return whether any was."""
+        lost = self._lost()
+        for process in lost:
+            if process.pid == process.session:
+                with contextlib.suppress(OSError):
+                    os.kill(process.pid, signal.SIGKILL)
+        for group in sorted({process.group for process in lost}):
+            processes.end_group(group, grace_s=STOP_MARGIN_S)
+        return bool(lost)
+
+    def _shut_down(self) -> None:
+        """End supervisord, which has nothing left to keep, and wait until it is gone."""
+        daemon = int(self._call("getPID"))
+        self._call("shutdown")
+        deadline = time.monotonic() + STOP_MARGIN_S
+        while processes.is_alive(daemon) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
 
 
 @contextlib.contextmanager
@@ -321,22 +370,36 @@ def is_daemon_of(argv: list[str], conf: str) -> bool:
     return conf in argv and any(os.path.basename(item) == "supervisord" for item in argv)
 
 
-def parse_status(info: dict[str, Any]) -> ServiceStatus:
-    """Turn supervisor's getProcessInfo into a status."""
-    state, pid = _STATES.get(int(info["state"]), FAILED), int(info["pid"]) or None
+def last_exit(log: str, name: str) -> int | None:
+    """Return the last exit code of a program that supervisord's log tells of, negative for a signal."""
+    found = re.findall(
+        rf"exited: {re.escape(name)} \((?:exit status (\d+)|terminated by (SIG[A-Z0-9]+)|[^;)]*)", log, re.MULTILINE
+    )
+    if not found:
+        return None
+    code, signal_name = found[-1]
+    if code:
+        return int(code)
+    return -signal.Signals[signal_name].value if signal_name in signal.Signals.__members__ else None
+
+
+def parse_status(info: dict[str, Any], last_exit_code: int | None = None) -> ServiceStatus:
+    """Turn supervisor's getProcessInfo into a status; `last_exit_code` is what its log says of the last life."""
+    number, pid = int(info["state"]), int(info["pid"]) or None
+    state = _STATES.get(number, FAILED)
     detail = str(info["statename"]) + (f", {info['spawnerr']}" if info["spawnerr"] else "")
     if pid is not None and processes.command_line(pid)[:3] == [SHELL, "-c", LAUNCHER]:
         # The launcher waits before it becomes the server again: there is no server process now.
-        state, pid, detail = STARTING, None, "waits before it starts again"
-    ended = int(info["stop"]) > 0 and pid is None
-    exit_code = int(info["exitstatus"])
-    if state == STOPPED and int(info["state"]) == _EXITED and exit_code != 0:
+        state, pid, detail = STARTING, None, "it waits before it starts again"
+    # What supervisor answers is only good for a program that ended by itself, and -1 stands for any signal.
+    own = int(info["exitstatus"]) if number == _EXITED and int(info["exitstatus"]) >= 0 else None
+    exit_code = None if pid else own if own is not None else last_exit_code
+    if number == _EXITED and exit_code != 0:
         state = FAILED
     return ServiceStatus(
         state=state,
         pid=pid,
-        # supervisor keeps -1 for any signal.
-        exit_code=exit_code if ended else None,
+        exit_code=exit_code,
         started_at=float(info["start"]) or None,
         detail=detail,
     )

@@ -71,7 +71,8 @@ def program_text(definition: ServiceDefinition, start_token: str) -> str:
         ("stopasgroup", "true"),
         ("killasgroup", "true"),
         ("redirect_stderr", "true"),
-        ("stdout_logfile", _plain(definition.log_path)),
+        # supervisor expands this value twice (options.py, _processes_from_section).
+        ("stdout_logfile", _plain(_plain(definition.log_path))),
         ("stdout_logfile_maxbytes", str(LOG_MAX_BYTES)),
         ("stdout_logfile_backups", str(LOG_BACKUPS)),
     ]

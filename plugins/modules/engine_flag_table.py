@@ -67,7 +67,6 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import flag_table
 from ansible_collections.pdlab.pdlab.plugins.module_utils.carried_script import command
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched
-from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
 
 
 def read_table(path: str) -> dict | None:
@@ -95,24 +94,21 @@ def main() -> None:
     table = read_table(path)
     changed = table is None
     if table is None and not module.check_mode:
-        done = run_watched(command(params["python"], flag_table), timeout_s=params["timeout_s"])
-        try:
-            table = json.loads(done.stdout.strip().splitlines()[-1]) if done.rc == 0 else None
-        except (ValueError, IndexError):
-            table = None
-        if table is None:
-            tail = "\n".join((done.stderr or done.stdout or "").strip().splitlines()[-15:])
-            module.fail_json(
-                msg=f"the engine at {params['python']} cannot list its flags (exit status {done.rc}): {tail}\n"
-                "What to do: run `pdlab rebuild`; if it stays, the lock does not make a working engine."
-            )
+        fresh = path + ".new"
         try:
             os.makedirs(params["state_dir"], exist_ok=True)
-            write_json(path, table)
+            done = run_watched(command(params["python"], flag_table, fresh), timeout_s=params["timeout_s"])
         except OSError as error:
+            module.fail_json(msg=f"the engine's flags cannot be listed: {error}. Deploy the engine first.")
+        table = read_table(fresh)
+        if table is None:
+            tail = "\n".join(line[:300] for line in (done.stderr or done.stdout or "").strip().splitlines()[-15:])
             module.fail_json(
-                msg=f"{path} cannot be written: {error}. Free space or make {params['state_dir']} writable."
+                msg=f"the engine at {params['python']} cannot list its flags (exit status {done.rc}): {tail}\n"
+                f"What to do: if {params['state_dir']} is writable and not full, run `pdlab rebuild`; if it stays, the "
+                "lock does not make a working engine."
             )
+        os.replace(fresh, path)
     known = table or {}
     module.exit_json(changed=changed, flag_table=path, version=known.get("version"), flags=len(known.get("flags", [])))
 

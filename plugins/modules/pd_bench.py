@@ -112,7 +112,9 @@ options:
       - By default as many as the concurrency, 16 at most, and two for each pair of prefill and decode at least.
     type: int
   workers:
-    description: The engine's servers, whose prefix caches are flushed before the point.
+    description:
+      - The engine's servers, whose prefix caches are flushed before the point. As a task, servers as the plan has
+        them may be given; what is not listed here is left aside.
     type: list
     elements: dict
     default: []
@@ -130,7 +132,9 @@ options:
         type: str
         choices: [prefill, decode, colocated]
   watch:
-    description: The servers that must live on. The point fails as soon as one is gone or has been restarted.
+    description:
+      - The servers that must live on. The point fails as soon as one is gone or has been restarted. As a task, servers
+        as the plan has them may be given.
     type: list
     elements: dict
     default: []
@@ -312,6 +316,7 @@ STOP_TIMEOUT_S = 15
 FLUSH_TIMEOUT_S = 30.0
 ROUTER_TIMEOUT_S = 5.0
 ERROR_LINES = 20
+LAST_LINES = 5
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
 
 
@@ -367,7 +372,8 @@ def start(params: Mapping[str, Any]) -> dict[str, Any]:
 def faults(params: Mapping[str, Any]) -> list[str]:
     """What is missing before anything is started, all of it at once."""
     found = [
-        f"args: the point itself decides --{flag}; leave it out" for flag in bench_command.refused_flags(params["args"])
+        f"args: {key}: the point itself decides this; leave it out"
+        for key in bench_command.refused_flags(params["args"])
     ]
     if not os.access(params["python"], os.X_OK):
         found.append(f"python: {params['python']} does not exist or cannot be run; deploy the engine first")
@@ -519,8 +525,9 @@ def collect(params: Mapping[str, Any]) -> dict[str, Any]:
         "cpu_s": status.get("cpu_s"),
     }
     output = bench_point.read_output(bench_job.whole_text(files.output))
-    asked = bench_progress.asked_tokens(bench_job.whole_text(files.log))
-    checks = bench_point.judge(params["point"], output, outcome, job.get("died") or [], asked)
+    log = bench_job.whole_text(files.log)
+    asked, came_back = bench_progress.asked_tokens(log), bench_progress.progress(log)["done"]
+    checks = bench_point.judge(params["point"], output, outcome, job.get("died") or [], asked, came_back)
     failed = any(not check["ok"] for check in checks)
     record = bench_point.record(params["point"], output, outcome, checks, error_lines(files, job) if failed else [])
     changed = clear_away(manager)
@@ -545,7 +552,7 @@ def seconds_of(status: Mapping[str, Any]) -> float | None:
 def error_lines(files: JobFiles, job: Mapping[str, Any]) -> list[str]:
     """What the servers and the client said went wrong during the point, each line with its speaker.
 
-    Of a server that died the last lines are kept in any case; of the others only what tells of a fault.
+    Of a server that died the last few lines are kept when none tells of a fault (a kill leaves none).
     """
     lost = {server["name"] for server in job.get("died") or []}
     lines = []
@@ -553,9 +560,10 @@ def error_lines(files: JobFiles, job: Mapping[str, Any]) -> list[str]:
         if server.get("log"):
             since = engine_log.LogMark(server["log_offset"], server["log_inode"])
             found = engine_log.error_lines(server["log"], since, ERROR_LINES)
-            lines += [
-                f"{server['name']}: {line}" for line in found if server["name"] in lost or bench_point.tells_fault(line)
-            ]
+            telling = [line for line in found if bench_point.tells_fault(line)]
+            if not telling and server["name"] in lost:
+                telling = found[-LAST_LINES:]
+            lines += [f"{server['name']}: {line}" for line in telling]
     said = bench_point.client_log_errors(bench_job.whole_text(files.log), ERROR_LINES)
     return lines + [f"client: {line}" for line in said]
 

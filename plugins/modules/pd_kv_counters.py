@@ -80,8 +80,8 @@ requests:
   description: Transfers completed since O(before).
   returned: always
   type: int
-failed:
-  description: Requests whose bootstrap or transfer failed since O(before).
+failed_requests:
+  description: Requests whose bootstrap or transfer failed since O(before). In the run folder it is called C(failed).
   returned: always
   type: int
 metrics:
@@ -137,7 +137,7 @@ def judge(before: dict[str, Any] | None, after: kv_metrics.Snapshot, faults: lis
         "applicable": True,
         "bytes": moved.bytes,
         "requests": moved.requests,
-        "failed": moved.failed,
+        "failed_requests": moved.failed,
         "metrics": METRICS,
         "before": before or {},
         "after": after,

@@ -7,7 +7,8 @@ module: pd_oracle
 short_description: Hold prefill/decode against a colocated run of the same engine, token by token
 version_added: 0.1.0
 description:
-  - V(recorded) asks a colocated server a set of prompts and keeps its greedy tokens and their logprobs in a file.
+  - V(recorded) asks a colocated server a set of prompts, each twice, and keeps the greedy tokens that both runs agree
+    on with their logprobs in a file.
     V(compared) asks the same of the router and fails unless tokens are equal and logprobs agree. V(present) only
     says whether a reference exists.
   - The prompts have 1, page-1, page, page+1, chunk-1, chunk, chunk+1 and about 2000 tokens, since paging and chunking
@@ -81,12 +82,11 @@ options:
     default: 1
   tolerance:
     description:
-      - Largest difference of two logprobs of the same token.
-      - Two colocated runs, and prefill/decode against colocated, were bit-equal wherever this was measured, on CPU
-        and on GPU, so it only leaves room for kernels that add in another order. A prompt that differs in its first
-        half moved them by more than ten times as much.
+      - Largest difference of two logprobs of the same token. When left out, four times what two colocated runs
+        differed by, at least 0.000001.
+      - Wherever this was measured, on CPU and on GPU, two colocated runs were bit-equal, and so was prefill/decode to
+        colocated. It must be small, since a model may hardly look at most of a long prompt.
     type: float
-    default: 0.001
   timeout_s:
     description: Time limit of one answer, in seconds.
     type: float
@@ -158,7 +158,7 @@ reference:
   description: Fingerprint of the reference.
   returned: when the settings of the engine could be read
   type: str
-path:
+reference_file:
   description: File of the reference.
   returned: when the settings of the engine could be read
   type: str
@@ -184,8 +184,12 @@ max_logprob_diff:
   description: Largest difference of two logprobs of the same token over all prompts.
   returned: state is compared
   type: float
+noise:
+  description: Largest difference of two logprobs between the two runs of the reference.
+  returned: when there is a reference
+  type: float
 tolerance:
-  description: As given.
+  description: The tolerance that was used.
   returned: state is compared
   type: float
 control_differs:
@@ -278,32 +282,37 @@ def act(options: dict[str, Any]) -> dict[str, Any]:
     setup = runner.setup(options)
     identity = find_identity(options, setup)
     path = reference_path(options["reference_dir"], identity)
-    answers, unusable = load_reference(path, identity)
+    reference, unusable = load_reference(path, identity)
     result: dict[str, Any] = {
         "changed": False,
         "ok": True,
-        "present": answers is not None,
+        "present": reference is not None,
         "reference": oracle_cases.digest(identity),
-        "path": path,
+        "reference_file": path,
         "lengths": [len(ids) for ids in setup.prompts],
         "dropped": setup.dropped,
         "cases": len(setup.prompts),
         "why": unusable,
     }
-    if options["state"] == "recorded" and answers is None:
-        recorded = [runner.ask(ids) for ids in setup.prompts]
+    if options["state"] == "recorded" and reference is None:
+        reference = runner.record(setup.prompts)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         os.makedirs(options["reference_dir"], exist_ok=True)
-        run_folder.write_json(path, oracle_cases.reference_document(identity, recorded, stamp))
-        result.update(changed=True, present=True)
+        run_folder.write_json(path, oracle_cases.reference_document(identity, reference, stamp))
+        result.update(changed=True, present=True, why=None)
     elif options["state"] == "compared":
-        if answers is None:
+        if reference is None:
             hint = nearest_reference(options["reference_dir"], identity)
             raise OracleError(
                 f"There is no usable reference {path}{f' ({unusable})' if unusable else ''}. {hint}"
                 "Record one from a colocated server (state: recorded)."
             )
-        result.update(compared(runner, setup, answers, options["tolerance"]))
+        tolerance = options["tolerance"]
+        if tolerance is None:
+            tolerance = oracle_cases.tolerance_for(reference.noise)
+        result.update(compared(runner, setup, reference.answers, tolerance))
+    if reference is not None:
+        result["noise"] = reference.noise
     return result
 
 
@@ -323,7 +332,7 @@ def main() -> None:
             "chunked_prefill_size": {"type": "int"},
             "new_tokens": {"type": "int", "default": 32},
             "seed": {"type": "int", "default": 1},
-            "tolerance": {"type": "float", "default": 0.001},
+            "tolerance": {"type": "float"},
             "timeout_s": {"type": "float", "default": 120.0},
             "api_key": {"type": "str", "no_log": True},
             "run_dir": {"type": "path"},
@@ -335,7 +344,7 @@ def main() -> None:
     faults = []
     if options["new_tokens"] < 2:
         faults.append(f"new_tokens: {options['new_tokens']}; decode makes tokens from the second on, so give 2 or more")
-    if options["tolerance"] < 0:
+    if options["tolerance"] is not None and options["tolerance"] < 0:
         faults.append(f"tolerance: {options['tolerance']} is negative; give 0 or more")
     if options["id_range"] and (
         len(options["id_range"]) != 2 or not 0 <= options["id_range"][0] < options["id_range"][1] - 1

@@ -12,7 +12,8 @@ description:
   - The servers answer C(/ready) (C(/health) on an engine that has no C(/ready)).
   - Every prefill is fully registered on its bootstrap port, and what is registered there is this prefill. Two
     prefills with one bootstrap port overwrite each other and stay healthy all the while.
-  - Every prefill rank accepts TCP connections at the address that it gives to decode.
+  - Every prefill rank accepts TCP connections at the address that it gives to decode, and where O(services) names the
+    prefill's process, the port there is its own.
   - The servers agree with each other (page size, KV cache type, version, model) and are what the plan says. The
     engine itself notices a mismatch at the first request, and its decode server does not survive it.
   - The router is ready and lists every server with its role and bootstrap port.
@@ -184,6 +185,18 @@ def stop_reason(services: list[dict[str, Any]]) -> str | None:
     return None
 
 
+def stranger(services: list[dict[str, Any]], name: str, port: int) -> str | None:
+    """The process that listens on `port` when it is surely none of the named service's; None otherwise."""
+    pid = next((service["pid"] for service in services if service["name"] == name and service.get("pid")), None)
+    if pid is None:
+        return None
+    tree = processes.process_tree(pid)
+    owners = [listener for listener in processes.listeners([port]) if listener.pid is not None]
+    if not tree or not owners or any(listener.pid in tree for listener in owners):
+        return None
+    return f"PID {owners[0].pid} ({owners[0].command})"
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -226,6 +239,7 @@ def main() -> None:
         options["generation_timeout_s"],
         options["api_key"],
         lambda: stop_reason(options["services"]),
+        lambda name, port: stranger(options["services"], name, port),
     )
     result = gate.run()
     if not result["ok"]:

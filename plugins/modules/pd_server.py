@@ -258,7 +258,13 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.server_service import 
     url_of,
     work_dir,
 )
-from ansible_collections.pdlab.pdlab.plugins.module_utils.server_wait import Probe, Readiness, await_ready, ending
+from ansible_collections.pdlab.pdlab.plugins.module_utils.server_wait import (
+    BETWEEN_LIVES_S,
+    Probe,
+    Readiness,
+    await_ready,
+    ending,
+)
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import DefinitionError, ServiceDefinition
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_life import (
     Life,
@@ -282,6 +288,8 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import l
 
 # A process that began this much later than its start was asked for is not the first one of this start.
 LATER_LIFE_S = 2.5
+# What a service manager may take beyond the delay that it was told.
+AGAIN_S = 3.0
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "required": True},
@@ -499,6 +507,8 @@ class Server:
             table = load_table(path)
         except ValueError as error:
             return [f"flag_table: {error}"]
+        if ("router" in str(table.get("engine"))) != (self.params["role"] == ROUTER):
+            return []  # a table of the other program: the router's flags are not the engine's
         for sentence in deprecations(definition.argv, table, self.params["name"]):
             self.module.warn(sentence)
         return flag_faults(definition.argv, table, self.params["name"])
@@ -539,6 +549,8 @@ class Server:
             self.unit,
             Probe(url_of(self.params), ready_paths(self.params["role"])),
             self.params["timeout_s"],
+            # One that was ready and has died is given the time that its manager lets pass before it starts it again.
+            BETWEEN_LIVES_S + (0 if life.seconds_to_ready is None else definition.restart_delay_s + AGAIN_S),
         )
         if not outcome.ready:
             self.explain(outcome, life, result)

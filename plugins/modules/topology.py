@@ -53,8 +53,8 @@ plan:
     schema_version: {description: Version of this shape., type: int}
     rehearsal: {description: Whether every figure is to be called a rehearsal's., type: bool}
     device: {description: C(cpu) or C(cuda)., type: str}
-    model: {description: Source, path, served name and revision., type: dict}
-    hosts: {description: Address, root directory and engine Python of each host., type: dict}
+    model: {description: "Source, path, served name and revision.", type: dict}
+    hosts: {description: "Address, root directory and engine Python of each host.", type: dict}
     servers: {description: "Every engine server with its argv, environment, ports, unit and log.", type: list}
     router: {description: "The router, or null.", type: dict}
     reference: {description: "The colocated server that the oracle compares with, or null.", type: dict}

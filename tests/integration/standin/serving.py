@@ -2,7 +2,7 @@
 """A process that stands where an engine would, for tests of the service managers only: it serves nothing.
 
 It answers /ready, /health and /liveness, and /echo with its own argv and environment as JSON. Variables steer it:
-STANDIN_CRASH (print this and die), STANDIN_CRASH_AFTER_S, STANDIN_READY_AFTER_S, STANDIN_CHILD (leave a child that
+STANDIN_CRASH (print this, with \\n for a line break, and die), STANDIN_CRASH_AFTER_S, STANDIN_READY_AFTER_S, STANDIN_CHILD (leave a child that
 outlives it), STANDIN_NO_READY (this "version" does not know /ready).
 """
 
@@ -62,6 +62,6 @@ def serve(default_port: str = "30000") -> None:
         print(f"child {child.pid}", flush=True)
     if "STANDIN_CRASH" in os.environ:
         time.sleep(float(os.environ.get("STANDIN_CRASH_AFTER_S", "0")))
-        print(os.environ["STANDIN_CRASH"], file=sys.stderr, flush=True)
+        print(os.environ["STANDIN_CRASH"].replace("\\n", "\n"), file=sys.stderr, flush=True)
         raise SystemExit(3)
     Server((option("--host", "127.0.0.1"), int(option("--port", default_port))), Handler).serve_forever()

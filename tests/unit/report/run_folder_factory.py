@@ -51,12 +51,21 @@ def point(concurrency: int, prompts: int) -> dict[str, Any]:
 
 def server(name: str, role: str, port: int, **more: Any) -> dict[str, Any]:
     """One server of the plan, with the command line that pdlab makes for it."""
-    base: dict[str, Any] = {
+    common: dict[str, Any] = {
         "name": name,
         "role": role,
         "host": HOST,
         "address": "127.0.0.1",
         "port": port,
+        "python": f"{ROOT}/engine/bin/python",
+        "home": ROOT,
+        "args": {},
+        "env": {},
+        "unit": f"pdlab-{name}",
+        "log": f"{ROOT}/logs/{name}.log",
+        "url": f"http://127.0.0.1:{port}",
+    }
+    engine: dict[str, Any] = {
         "bootstrap_port": 8998 if role == "prefill" else None,
         "nccl_port": port + 500,
         "gpus": [],
@@ -65,16 +74,11 @@ def server(name: str, role: str, port: int, **more: Any) -> dict[str, Any]:
         "device": "cpu",
         "model_path": f"{ROOT}/models/canary",
         "served_name": "canary",
-        "transfer_backend": "nixl",
-        "python": f"{ROOT}/engine/bin/python",
-        "home": ROOT,
+        "transfer_backend": None if role == "colocated" else "nixl",
         "args": {"attention-backend": "torch_native", "max-total-tokens": 65536},
         "env": {"SGLANG_PLATFORM": "pdlab_rehearsal"},
-        "unit": f"pdlab-{name}",
-        "log": f"{ROOT}/logs/{name}.log",
-        "url": f"http://127.0.0.1:{port}",
-        **more,
     }
+    base = {**common, **({} if role == "router" else engine), **more}
     return {
         **base,
         "argv": command_line.server_argv(base),
@@ -95,8 +99,6 @@ def plan(rehearsal: bool = True, **more: Any) -> dict[str, Any]:
         prometheus_host="127.0.0.1",
         prometheus_port=29001,
         policy="round_robin",
-        args={},
-        env={},
         workers=[
             {"name": item["name"], "role": item["role"], "url": item["url"], "bootstrap_port": item["bootstrap_port"]}
             for item in servers
@@ -412,6 +414,11 @@ class RunMaker:
         (self.path / layout.BENCH / f"{planned['label']}.jsonl").write_text(json.dumps(line) + "\n")
         (self.path / layout.BENCH / f"{planned['label']}.log").write_text("Successful requests: …\n")
         self.record(f"point-{planned['label']}", point_record(line, planned, **more))
+
+
+def write_raw(run_dir: Path, label: str, line: Mapping[str, Any]) -> None:
+    """Replace the client's JSONL of one point."""
+    (run_dir / layout.BENCH / f"{label}.jsonl").write_text(json.dumps(line) + "\n")
 
 
 def verdict_of(

@@ -248,3 +248,34 @@ def test_whether_it_is_a_rehearsal_follows_from_the_plan_when_run_json_does_not_
         run = factory.RunMaker(tmp_path / str(rehearsal), rehearsal)
         run.write_run(rehearsal=None)
         assert report(run.folder).rehearsal is rehearsal
+
+
+def test_a_failed_point_fails_the_run_even_where_the_chain_went_on(tmp_path: Path) -> None:
+    run = factory.RunMaker(tmp_path)
+    run.start_now()
+    run.measure(1, 8, completed=7)
+    run.stage("benchmark")
+    run.stage("report")
+    found = report(run.folder)
+    assert (found.status, found.ok, found.stopped_at) == ("failed", False, "benchmark")
+    assert verdict(found) == "Failed at benchmark: point c1-n8: 7 of 8 requests completed"
+
+
+def test_a_wrong_answer_fails_the_run(tmp_path: Path) -> None:
+    for record in ("answers", "stability"):
+        run = factory.RunMaker(tmp_path / record)
+        run.record(record, factory.answers_record([("17 times 23?", "391", "392")]))
+        run.stage("verify")
+        assert not report(run.end("ok", 0)).ok
+
+
+def test_what_a_failed_part_said_is_kept_and_explains_a_stopped_playbook(tmp_path: Path) -> None:
+    run = factory.RunMaker(tmp_path)
+    run.record("server-prefill-0", {"name": "prefill-0", "failed": True, "msg": "port 30000 is held by PID 811\nmore"})
+    run.stage("deploy", ok=None)
+    run.write_run(command=["ansible-playbook"], controller={**run.run["controller"], "pid": factory.DEAD_PID})
+    found = report(run.folder)
+    assert [(failure.record, failure.message[:10]) for failure in found.failures] == [
+        ("server-prefill-0", "port 30000")
+    ]
+    assert verdict(found) == "Stopped at deploy: port 30000 is held by PID 811"

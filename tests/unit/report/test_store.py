@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
 
 from pdlab.store import RunFolder, StoreError, controller_alive, pair_stages
+from pdlab.topology import Plan
 from tests.unit.report import run_folder_factory as factory
 
 FIRST = "20260131T120000Z-1a2b3c"
@@ -196,3 +197,8 @@ def test_finishing_a_run_ends_the_stage_that_a_failure_left_open(tmp_path: Path)
     first, second = run.read().stages
     assert (first.ok, first.why) == (True, None)
     assert (second.finished, second.ok, second.why) == (True, False, "no space for the engine")
+
+
+def test_the_folders_that_these_tests_make_hold_plans_as_pdlab_makes_them() -> None:
+    for rehearsal in (True, False):
+        assert Plan.model_validate(factory.plan(rehearsal)).rehearsal is rehearsal

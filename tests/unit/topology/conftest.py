@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import resolve
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars
 
-PRESETS = {
+PRESETS: dict[str, Any] = {
     "default": {
         "description": "three loads",
         "input_len": 256,
@@ -24,7 +24,7 @@ PRESETS = {
     },
     "campaign": {"range_ratio": 0.0, "points": [{"concurrency": 1, "prompts": 8}]},
 }
-GPU_BOX = {
+GPU_BOX: dict[str, Any] = {
     "pd_model": {"path": "/srv/models/flash", "served_name": "flash"},
     "pd_servers": [
         {"name": "prefill-0", "role": "prefill", "gpus": [0, 1, 2, 3], "numa_node": 0},
@@ -32,7 +32,7 @@ GPU_BOX = {
     ],
     "pd_router": {"port": 8000},
 }
-CPU_BOX = {
+CPU_BOX: dict[str, Any] = {
     "pd_device": "cpu",
     "pd_model": {"source": "canary"},
     "pd_servers": [{"name": "prefill-0", "role": "prefill"}, {"name": "decode-0", "role": "decode"}],

@@ -118,7 +118,9 @@ def test_another_list_of_primes_does_not_pass(got: str) -> None:
     assert not match(PRIMES, got).ok
 
 
-@pytest.mark.parametrize("got", ["London", "not Paris", "Parisian", "Paris or London", "Paris 75000", "Comparison", "Par is"])
+@pytest.mark.parametrize(
+    "got", ["London", "not Paris", "Parisian", "Paris or London", "Paris 75000", "Comparison", "Par is"]
+)
 def test_another_word_than_paris_does_not_pass(got: str) -> None:
     assert not match("Paris", got).ok
 

@@ -40,7 +40,7 @@ def test_escapes_time_stamps_and_special_values_are_read() -> None:
 
 
 def test_what_is_no_sample_is_left_out() -> None:
-    assert parse("# HELP a b\n# TYPE a counter\n\n<html>nope</html>\na one\n{x=\"1\"} 2\n") == []
+    assert parse('# HELP a b\n# TYPE a counter\n\n<html>nope</html>\na one\n{x="1"} 2\n') == []
 
 
 @given(st.text(max_size=200))

@@ -19,7 +19,7 @@ STEPS = ["servers", "registration", "ranks", "agreement", "router", "generation"
 def gate(
     stack: Stack,
     servers: list[dict[str, Any]] | None = None,
-    router: dict[str, Any] | None | bool = True,
+    router: dict[str, Any] | bool | None = True,
     timeout_s: float = 0.2,
     stop_reason: Callable[[], str | None] = lambda: None,
 ) -> dict[str, Any]:

@@ -233,7 +233,8 @@ def train(tokenizer: Any, seed: int, steps: int = STEPS) -> Llama:
         schedule.step()
         if step % REPORT_EVERY == 0 or step == steps:
             print(f"step {step}/{steps} loss {total:.4f}", flush=True)
-    return model.to(torch.bfloat16).eval()
+    model.to(torch.bfloat16).eval()
+    return model
 
 
 def wrong_answers(model: Llama, tokenizer: Any) -> list[str]:
@@ -267,7 +268,7 @@ def wrong_answers(model: Llama, tokenizer: Any) -> list[str]:
 
 def save(model: Llama, tokenizer: Any, out_dir: Path, seed: int) -> None:
     """Writes the model beside ``out_dir`` and renames it into place, so that a half-written one is never seen."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save_file  # type: ignore[import-not-found,unused-ignore]
 
     end, pad = tokenizer.token_to_id(END), tokenizer.token_to_id(PAD)
     out_dir.parent.mkdir(parents=True, exist_ok=True)

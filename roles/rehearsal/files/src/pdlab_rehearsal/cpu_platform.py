@@ -10,7 +10,7 @@ from sglang.srt.platforms.device_mixin import PlatformEnum
 from sglang.srt.platforms.interface import SRTPlatform
 
 
-class RehearsalPlatform(CpuDeviceMixin, SRTPlatform):
+class RehearsalPlatform(CpuDeviceMixin, SRTPlatform):  # type: ignore[misc]
     """A CPU that SGLang takes for foreign hardware, so that it asks for nothing compiled.
 
     The default capabilities (no triton, no graphs, no pynccl) are right as they are.

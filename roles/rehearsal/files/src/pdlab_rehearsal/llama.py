@@ -47,7 +47,7 @@ class Shape:
         }
 
 
-class Attention(nn.Module):
+class Attention(nn.Module):  # type: ignore[misc,unused-ignore]
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.head_dim = shape.head_dim
@@ -59,7 +59,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         def heads(projection: nn.Linear) -> Tensor:
-            return projection(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # type: ignore[no-any-return]
+            return projection(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
         def rotated(y: Tensor) -> Tensor:
             first, second = y.chunk(2, dim=-1)
@@ -67,10 +67,10 @@ class Attention(nn.Module):
 
         q, k, v = rotated(heads(self.q_proj)), rotated(heads(self.k_proj)), heads(self.v_proj)
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.o_proj(y.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
+        return self.o_proj(y.transpose(1, 2).flatten(-2))
 
 
-class Mlp(nn.Module):
+class Mlp(nn.Module):  # type: ignore[misc,unused-ignore]
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
@@ -78,10 +78,10 @@ class Mlp(nn.Module):
         self.down_proj = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]
+        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
-class Layer(nn.Module):
+class Layer(nn.Module):  # type: ignore[misc,unused-ignore]
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.input_layernorm = nn.RMSNorm(shape.hidden_size, shape.rms_norm_eps)
@@ -91,10 +91,10 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos, sin)
-        return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return]
+        return x + self.mlp(self.post_attention_layernorm(x))
 
 
-class Trunk(nn.Module):
+class Trunk(nn.Module):  # type: ignore[misc,unused-ignore]
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
@@ -110,10 +110,10 @@ class Trunk(nn.Module):
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         for layer in self.layers:
             x = layer(x, cos, sin)
-        return self.norm(x)  # type: ignore[no-any-return]
+        return self.norm(x)
 
 
-class Llama(nn.Module):
+class Llama(nn.Module):  # type: ignore[misc,unused-ignore]
     """``model`` gives hidden states (B, T, H) for ids (B, T); ``lm_head`` turns any of them into logits (…, V)."""
 
     def __init__(self, shape: Shape) -> None:

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs now, and whether it is what the inventory says.
+
+The status playbook asks the deployment's own modules in check mode: a service that they would change is not what
+the inventory says, and they say why.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pdlab.runner import COLLECTION, Outcome, TaskResult
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServiceState(_Model):
+    """One server or router."""
+
+    name: str
+    role: str
+    host: str
+    state: str = Field(description="running, starting, stopped, failed or absent")
+    pid: int | None
+    url: str | None
+    unit: str | None
+    as_declared: bool
+    why: list[str] = Field(description="What differs from the inventory; empty when nothing does")
+
+
+class PartState(_Model):
+    """The engine's environment or the model on one host."""
+
+    name: str
+    host: str
+    as_declared: bool
+    why: list[str]
+
+
+class Status(_Model):
+    """The document of `pdlab status --json`."""
+
+    ok: bool = Field(description="Everything runs and is what the inventory says")
+    services: list[ServiceState]
+    parts: list[PartState]
+
+
+def build_status(outcome: Outcome) -> Status:
+    """From the results of the status playbook."""
+    services, parts = [], []
+    for entry in outcome.results:
+        action = entry.action.removeprefix(f"{COLLECTION}.")
+        if action == "pd_server":
+            services += [_service(entry.host, result) for result in _each(entry)]
+        elif action in ("locked_venv", "model_files"):
+            name = {"locked_venv": "engine", "model_files": "model"}[action]
+            parts.append(_part(name, entry))
+    ok = all(item.as_declared for item in [*services, *parts]) and all(item.state == "running" for item in services)
+    return Status(ok=ok, services=services, parts=parts)
+
+
+def _each(entry: TaskResult) -> list[dict[str, Any]]:
+    return list(entry.result.get("results") or [entry.result])
+
+
+def _service(host: str, result: dict[str, Any]) -> ServiceState:
+    why = [str(reason) for reason in result.get("reasons") or []]
+    if result.get("failed"):
+        why = [str(result.get("msg"))]
+    return ServiceState(
+        name=str(result.get("name")),
+        role=str(result.get("role")),
+        host=host,
+        state=str(result.get("state")),
+        pid=result.get("pid"),
+        url=result.get("url"),
+        unit=result.get("unit"),
+        as_declared=not result.get("changed") and not result.get("failed"),
+        why=why,
+    )
+
+
+def _part(name: str, entry: TaskResult) -> PartState:
+    result = entry.result
+    good = not result.get("changed") and not result.get("failed")
+    reason = result.get("reason") or result.get("msg")
+    return PartState(name=name, host=entry.host, as_declared=good, why=[] if good or not reason else [str(reason)])

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables for the terminal, made for 80 columns: results, stages, preflight verdicts, the plan, what runs.
+
+Each is a rich renderable; without a terminal rich prints it as plain text, and `plain` gives that text. `width` is the
+console's: a wide one gets more columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from pdlab.loose import as_list, as_mapping, as_rows, as_text
+from pdlab.report import formatting
+from pdlab.report.charts import workloads
+from pdlab.report.verdicts import Verdict, verdicts
+from pdlab.results import REHEARSAL_NOTE, SAMPLES_NEEDED, Point, Report
+
+if TYPE_CHECKING:
+    from pdlab.status import PartState, ServiceState, Status
+
+WIDTH = 80
+WIDE = 110
+ERROR_LINES = 3
+GOOD, BAD, WARNING, SOFT = "green", "bold red", "yellow", "dim"
+_REASON = "not bold default"
+
+Column = tuple[str, Callable[[Point], str]]
+
+_COLUMNS: list[Column] = [
+    ("output\ntok/s", lambda point: formatting.tok_s(point.output_tok_s)),
+    ("peak\ntok/s", lambda point: formatting.tok_s(point.peak_output_tok_s)),
+    ("total\ntok/s", lambda point: formatting.tok_s(point.total_tok_s)),
+    ("TTFT\np50 ms", lambda point: formatting.ms(point.ttft_ms.p50)),
+    ("TTFT\np90 ms", lambda point: formatting.ms(point.ttft_ms.p90)),
+    ("TPOT\np50 ms", lambda point: formatting.ms(point.tpot_ms.p50)),
+    ("TPOT\np90 ms", lambda point: formatting.ms(point.tpot_ms.p90)),
+]
+_WIDE_COLUMNS: list[Column] = [
+    ("ITL\np50 ms", lambda point: formatting.ms(point.itl_ms.p50)),
+    ("ITL\np99 ms", lambda point: formatting.ms(point.itl_ms.p99)),
+    ("E2E\np50 ms", lambda point: formatting.ms(point.e2e_ms.p50)),
+]
+
+
+def results_table(report: Report, width: int = WIDTH) -> RenderableType:
+    """The benchmark points by request lengths; a failed one says FAILED and why, and has no figure."""
+    groups = workloads(report.points)
+    placed = {id(point) for group in groups.values() for point in group}
+    lost = [point for point in report.points if id(point) not in placed]
+    if lost:
+        groups["concurrency unknown"] = lost
+    if not groups:
+        return Text("no benchmark point was reached", style=SOFT)
+    columns = _COLUMNS + (_WIDE_COLUMNS if width >= WIDE else [])
+    parts: list[RenderableType] = []
+    for name, group in groups.items():
+        parts.append(_points(name, group, columns, report.rehearsal))
+        parts += [_failure(point) for point in group if not point.ok]
+    if any(point.ok and point.ttft_ms.p90 is None for point in report.points):
+        parts.append(Text(f"n/a: p90 needs {SAMPLES_NEEDED['p90']} requests", style=SOFT))
+    return Group(*parts)
+
+
+def stage_table(report: Report, width: int = WIDTH) -> RenderableType:
+    """Each stage with its time, and the run's."""
+    table = _table()
+    table.add_column("stage")
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for stage in report.stages:
+        said = Text("passed", style=GOOD)
+        if not stage.ok:
+            said = Text("FAILED" if stage.finished else "did not finish", style=BAD)
+            said.append(f": {stage.why}" if stage.why else "", style=_REASON)
+        table.add_row(Text(stage.name), formatting.seconds(stage.seconds), said)
+    if report.seconds is not None:
+        table.add_section()
+        table.add_row("in all", formatting.seconds(report.seconds), "")
+    return table
+
+
+def verdict_table(record: Mapping[str, Any], width: int = WIDTH, everything: bool = False) -> RenderableType:
+    """One host's preflight verdicts: vetoes first, then warnings; what passed is counted, or listed as well."""
+    host = as_text(record.get("host")) or "host"
+    found = verdicts({host: record})
+    passed = sum(verdict.ok for verdict in found)
+    count = Text(f"{host}: {passed} of {len(found)} checks passed", style=GOOD if passed == len(found) else "bold")
+    shown = [verdict for verdict in found if everything or not verdict.ok]
+    if not shown:
+        return count
+    table = _table()
+    table.add_column("")
+    table.add_column("check", overflow="fold")
+    table.add_column("seen, wanted, what to do", overflow="fold", ratio=1)
+    for verdict in shown:
+        table.add_row(_verdict_word(verdict), Text(verdict.id), _verdict_text(verdict))
+    return Group(count, table)
+
+
+def plan_table(plan: Mapping[str, Any], width: int = WIDTH) -> RenderableType:
+    """What would run where, then each part's command line."""
+    parts = as_rows([*as_list(plan.get("servers")), plan.get("router"), plan.get("reference")])
+    table = _table(f"REHEARSAL: {REHEARSAL_NOTE}" if plan.get("rehearsal") else None, WARNING)
+    for header in ("name", "role", "host", "address", "other ports", "device", "NUMA"):
+        table.add_column(header, overflow="fold")
+    commands: list[RenderableType] = []
+    for part in parts:
+        others = {"bootstrap": "bootstrap_port", "nccl": "nccl_port", "metrics": "prometheus_port"}
+        gpus = as_list(part.get("gpus"))
+        node = part.get("numa_node")
+        table.add_row(
+            *(Text(as_text(part.get(name)) or "") for name in ("name", "role", "host")),
+            Text(f"{part.get('address')}:{part.get('port')}"),
+            Text("\n".join(f"{word} {part[key]}" for word, key in others.items() if part.get(key))),
+            Text("GPU " + " ".join(str(gpu) for gpu in gpus) if gpus else as_text(part.get("device")) or ""),
+            "" if node is None else str(node),
+        )
+        argv = [str(item) for item in as_list(part.get("argv"))]
+        environment = {str(key): str(value) for key, value in as_mapping(part.get("environment")).items()}
+        commands.append(Text(f"{part.get('name')}, unit {part.get('unit')}", style="bold"))
+        commands.append(Padding(Text(formatting.shell_block(argv, environment)), (0, 0, 1, 2)))
+    return Group(table, *commands)
+
+
+def status_table(status: Status, width: int = WIDTH) -> RenderableType:
+    """What runs now, and what of it differs from the inventory."""
+    table = _table()
+    for header in ("name", "role", "host", "state", "PID", "as declared"):
+        table.add_column(header, overflow="fold")
+    for service in status.services:
+        table.add_row(
+            Text(service.name),
+            Text(service.role),
+            Text(service.host),
+            Text(service.state, style=GOOD if service.state == "running" else BAD),
+            "" if service.pid is None else str(service.pid),
+            _declared(service.as_declared),
+        )
+    for part in status.parts:
+        table.add_row(Text(part.name), "", Text(part.host), "", "", _declared(part.as_declared))
+    items: list[ServiceState | PartState] = [*status.services, *status.parts]
+    return Group(table, *(Text(f"{item.name} on {item.host}: {reason}") for item in items for reason in item.why))
+
+
+def plain(renderable: RenderableType, width: int = WIDTH) -> str:
+    """The same as text without any control code."""
+    stream = StringIO()
+    console = Console(file=stream, width=width, force_terminal=False, color_system=None, legacy_windows=False)
+    console.print(renderable)
+    return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
+
+
+def _points(name: str, points: Iterable[Point], columns: Iterable[Column], rehearsal: bool) -> Table:
+    title = f"benchmark, {name}"
+    if rehearsal:
+        title = f"REHEARSAL: {title}\n{REHEARSAL_NOTE}"
+    table = _table(title, WARNING if rehearsal else "bold")
+    for header in ("\nconc", "\nrequests", *(header for header, _ in columns)):
+        table.add_column(header, justify="right", no_wrap=True)
+    for point in points:
+        head = (str(point.concurrency or point.label), formatting.done(point.completed, point.requested))
+        if point.ok:
+            table.add_row(*head, *(shown(point) for _, shown in columns))
+        else:
+            table.add_row(*head, Text(_failed_word(point), style=BAD))
+    return table
+
+
+def _failure(point: Point) -> RenderableType:
+    """Why a point has no figure, below the table, where there is room for it."""
+    said = Text(f"{point.label} {_failed_word(point)}", style=BAD)
+    said.append(": " + "; ".join(point.why), style=_REASON)
+    lines: list[RenderableType] = [Padding(Text(line), (0, 0, 0, 2)) for line in point.error_lines[:ERROR_LINES]]
+    if (more := len(point.error_lines) - ERROR_LINES) > 0:
+        lines.append(Padding(Text(f"{more} more in the report", style=SOFT), (0, 0, 0, 2)))
+    return Group(said, *lines)
+
+
+def _failed_word(point: Point) -> str:
+    return "FAILED" if point.measured else "not run"
+
+
+def _verdict_word(verdict: Verdict) -> Text:
+    return Text(verdict.word, style={"ok": GOOD, "VETO": BAD, "warning": WARNING}.get(verdict.word, ""))
+
+
+def _verdict_text(verdict: Verdict) -> Text:
+    said = Text(f"{verdict.seen}; wanted: {verdict.wanted}")
+    if not verdict.ok:
+        said.append(f"\n{verdict.why}" if verdict.why else "")
+        said.append(f"\n-> {verdict.cure}" if verdict.cure else "", style="bold")
+    return said
+
+
+def _declared(as_declared: bool) -> Text:
+    return Text("yes", style=GOOD) if as_declared else Text("NO", style=BAD)
+
+
+def _table(title: str | None = None, style: str = "bold") -> Table:
+    return Table(
+        title=Text(title) if title else None,
+        title_justify="left",
+        title_style=style,
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Paths that pdlab is going to use: whether they exist, can be written, and how much room there is."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.source import Source
+
+
+def read_path(source: Source, path: str) -> dict[str, Any]:
+    """{"exists", "directory", "writable", "at", "total_bytes", "free_bytes", "noexec", "read_only"} of a path.
+
+    For a path that does not exist yet, all but the first two are those of `at`, the nearest directory above it.
+    """
+    at = path
+    while not source.exists(at) and at != os.path.dirname(at):
+        at = os.path.dirname(at)
+    system = source.file_system(at) or {}
+    return {
+        "exists": source.exists(path),
+        "directory": os.path.isdir(path),
+        "writable": os.access(at, os.W_OK | (os.X_OK if os.path.isdir(at) else 0)) and not system.get("read_only"),
+        "at": at,
+        **{key: system.get(key) for key in ("total_bytes", "free_bytes", "noexec", "read_only")},
+    }

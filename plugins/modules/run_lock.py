@@ -1,0 +1,189 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: run_lock
+short_description: Hold a host for one pdlab run
+version_added: 0.1.0
+description:
+  - Two runs on one host would restart each other's servers and measure each other's load. The second one is refused,
+    with the first one's PID.
+  - A holder that died does not stand in the way. One on the target itself, or on the controller, is looked up among
+    the processes there; one on any other machine counts as alive until its lease ends.
+  - The lock is pdlab's own bookkeeping, so taking it is not reported as a change.
+options:
+  root:
+    description: pdlab's root directory on the target. The lock is C(state/run.lock) below it.
+    type: path
+    required: true
+  holder:
+    description: Who holds the host, as M(pdlab.pdlab.stage) returns it.
+    type: dict
+    required: true
+    suboptions:
+      controller:
+        description: Host name of the controller.
+        type: str
+        required: true
+      machine_id:
+        description: The controller's C(/etc/machine-id), empty where there is none.
+        type: str
+        default: ""
+      pid:
+        description: PID of the run on the controller.
+        type: int
+        required: true
+      pid_started:
+        description: When that process started, in seconds since the epoch.
+        type: float
+      run:
+        description: Name of the run.
+        type: str
+  state:
+    description: Whether the host is held. C(absent) lets go of a lock of the same holder and of no other.
+    type: str
+    choices: [present, absent]
+    default: present
+  lease_s:
+    description: How long a holder on another machine is believed to be alive after it was last seen, in seconds.
+    type: int
+    default: 7200
+  gone:
+    description: Internal. A holder of which the controller knows that it is gone.
+    type: dict
+attributes:
+  action:
+    description: Asks the controller whether a holder there is still alive.
+    support: full
+  check_mode:
+    description: Reports who holds the host; takes nothing and refuses nothing.
+    support: full
+  diff_mode:
+    description: The lock is no part of the host's state.
+    support: none
+author:
+  - The pdlab authors
+"""
+
+EXAMPLES = r"""
+- name: Hold the host for this run
+  pdlab.pdlab.run_lock:
+    root: /opt/pdlab
+    holder: "{{ pdlab_run.holder }}"
+
+- name: Let go of it
+  pdlab.pdlab.run_lock:
+    root: /opt/pdlab
+    holder: "{{ pdlab_run.holder }}"
+    state: absent
+"""
+
+RETURN = r"""
+path:
+  description: The lock file.
+  returned: always
+  type: str
+held:
+  description: Whether this holder holds the host now.
+  returned: always
+  type: bool
+held_by:
+  description: The holder that is in the way, null when none is.
+  returned: always
+  type: dict
+took_over:
+  description: The holder that had died and whose lock was taken over, null when there was none.
+  returned: always
+  type: dict
+"""
+
+import os
+import time
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.pdlab.pdlab.plugins.module_utils import host_lock
+from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
+
+
+def take(module: AnsibleModule, path: str, now: float) -> None:
+    """Take or refresh the lock, or fail naming who holds it."""
+    holder, here = module.params["holder"], host_lock.this_machine()
+    before = host_lock.read_lock(path)
+    other = None if before is None or host_lock.same_holder(before["holder"], holder) else before
+    alive = other is not None and _alive(other, module.params["gone"], here, now)
+    result = {
+        "changed": False,
+        "path": path,
+        "held": not module.check_mode and not alive,
+        "held_by": other["holder"] if other and alive else None,
+        "took_over": other["holder"] if other and not alive else None,
+    }
+    if module.check_mode:
+        module.exit_json(**result)
+    if other and alive:
+        module.fail_json(msg=host_lock.refusal(other, here), **result)
+    write_json(path, host_lock.new_lock(holder, before, module.params["lease_s"], now))
+    module.exit_json(**result)
+
+
+def _alive(lock: dict[str, Any], gone: dict[str, Any] | None, here: dict[str, str], now: float) -> bool:
+    if gone is not None and host_lock.same_holder(lock["holder"], gone):
+        return False
+    return host_lock.is_alive(lock, here, now)
+
+
+def let_go(module: AnsibleModule, path: str) -> None:
+    """Remove the lock when it is this holder's."""
+    before = host_lock.read_lock(path)
+    mine = before is not None and host_lock.same_holder(before["holder"], module.params["holder"])
+    if mine and not module.check_mode:
+        os.unlink(path)
+    other = before["holder"] if before is not None and not mine else None
+    module.exit_json(changed=False, path=path, held=mine and module.check_mode, held_by=other, took_over=None)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "required": True},
+            "holder": {
+                "type": "dict",
+                "required": True,
+                "options": {
+                    "controller": {"type": "str", "required": True},
+                    "machine_id": {"type": "str", "default": ""},
+                    "pid": {"type": "int", "required": True},
+                    "pid_started": {"type": "float"},
+                    "run": {"type": "str"},
+                },
+            },
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "lease_s": {"type": "int", "default": 7200},
+            "gone": {"type": "dict"},
+        },
+        supports_check_mode=True,
+    )
+    path = host_lock.lock_path(module.params["root"])
+    directory = os.path.dirname(path)
+    try:
+        if module.params["state"] == "absent":
+            if not os.path.isdir(directory):
+                module.exit_json(changed=False, path=path, held=False, held_by=None, took_over=None)
+            with host_lock.guarded(directory):
+                let_go(module, path)
+        if module.check_mode:
+            take(module, path, time.time())
+        os.makedirs(directory, exist_ok=True)
+        with host_lock.guarded(directory):
+            take(module, path, time.time())
+    except OSError as error:
+        module.fail_json(
+            msg=f"the lock {path} cannot be written: {error.strerror or error}; "
+            f"make {directory} a directory that this user can write, with space left, or set another pd_root"
+        )
+
+
+if __name__ == "__main__":
+    main()

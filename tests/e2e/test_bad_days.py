@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong on the real stack, and what pdlab then says and does."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from .conftest import CHECKOUT, Pdlab, wait_for
+
+LONG = ("-e", json.dumps({"pd_benchmark": {"points": [{"concurrency": 4, "prompts": 400}], "input_len": 256}}))
+
+
+def children_of_session(pdlab: Pdlab) -> list[str]:
+    """Processes that work in this test's root, services and supervisord left out."""
+    listing = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
+    services = ("launch_server", "launch_router", "supervisord", "sglang::", "ps -eo")
+    return [line for line in listing.splitlines() if str(pdlab.root) in line and not any(s in line for s in services)]
+
+
+def test_prefill_killed_in_mid_benchmark_fails_the_point_within_seconds(deployed: Pdlab) -> None:
+    victim = deployed.pid_of("prefill-0")
+    child = deployed.start(deployed.command("bench", *LONG))
+    wait_for(lambda: "benchmark" in stage_names(deployed), 120, "the benchmark starts")
+    wait_for(lambda: progress_of(deployed), 120, "requests complete")
+    os.kill(victim, signal.SIGKILL)
+    killed = time.monotonic()
+    out, err = child.communicate(timeout=120)
+    assert time.monotonic() - killed < 30, out
+    assert child.returncode == 6, out + err
+    document = deployed("report", "--json").json()
+    (point,) = document["points"]
+    assert not point["ok"]
+    assert point["output_tok_s"] is None
+    assert any("prefill-0" in reason for reason in point["why"])
+    assert "FAILED" in out
+
+
+def test_ctrl_c_ends_a_benchmark_with_a_clean_message_and_no_orphan(deployed: Pdlab) -> None:
+    child = deployed.start(deployed.command("bench", *LONG))
+    wait_for(lambda: progress_of(deployed), 180, "requests complete")
+    os.kill(child.pid, signal.SIGINT)
+    asked = time.monotonic()
+    first = child.stdout.readline() if child.stdout else ""
+    lines = [first]
+    while "cancelling" not in lines[-1] and time.monotonic() - asked < 2 and child.stdout:
+        lines.append(child.stdout.readline())
+    assert time.monotonic() - asked < 2, lines
+    child.communicate(timeout=60)
+    assert child.returncode == 130
+    wait_for(lambda: not children_of_session(deployed), 15, f"no orphan: {children_of_session(deployed)}")
+    run = json.loads((deployed.latest() / "run.json").read_text())
+    assert run["status"] == "cancelled"
+    assert deployed("deploy").status == 0
+
+
+def test_a_second_run_on_the_same_host_is_refused_with_the_first_ones_pid(deployed: Pdlab) -> None:
+    child = deployed.start(deployed.command("bench", *LONG))
+    try:
+        wait_for(lambda: progress_of(deployed), 180, "requests complete")
+        done = deployed("deploy")
+        assert done.status == 7, done.text
+        assert str(child.pid) in done.text
+    finally:
+        os.kill(child.pid, signal.SIGINT)
+        child.communicate(timeout=60)
+
+
+def test_an_engine_that_dies_at_start_is_explained_by_its_own_error(deployed: Pdlab) -> None:
+    broken = {"pd_server_env": {"SGLANG_PLATFORM": "no_such_platform"}}
+    started = time.monotonic()
+    done = deployed("deploy", "-e", json.dumps(broken))
+    assert done.status == 4, done.text
+    assert "no_such_platform" in done.text
+    assert time.monotonic() - started < 120
+
+
+def test_an_unknown_flag_is_refused_before_anything_is_stopped(deployed: Pdlab) -> None:
+    before = deployed.pid_of("decode-0")
+    args = {
+        "attention-backend": "torch_native",
+        "sampling-backend": "pytorch",
+        "disable-overlap-schedule": True,
+        "max-totel-tokens": 65536,
+    }
+    done = deployed("deploy", "-e", json.dumps({"pd_server_args": args}))
+    assert done.status == 4, done.text
+    assert "max-totel-tokens" in done.text and "max-total-tokens" in done.text
+    assert deployed.pid_of("decode-0") == before
+
+
+def test_a_port_that_another_process_holds_is_a_veto_that_names_it(deployed: Pdlab) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = deployed("preflight", "-e", json.dumps({"pd_router": {"port": port, "prometheus_port": 29001}}))
+    assert done.status == 3, done.text
+    assert str(os.getpid()) in done.text
+
+
+def test_every_fault_of_an_inventory_is_listed_at_once_before_a_host_is_touched(pdlab: Pdlab, tmp_path: Path) -> None:
+    inventory = tmp_path / "inventory"
+    shutil.copytree(CHECKOUT / "inventory" / "local", inventory)
+    variables = inventory / "group_vars" / "pdlab.yml"
+    text = variables.read_text().replace("port: 30001", "port: 30000").replace("pd_device: cpu", "pd_device: tpu")
+    variables.write_text(text + "pd_servars: []\n")
+    done = pdlab("up", "-i", str(inventory))
+    assert done.status == 2, done.text
+    for word in ("pd_servers[1].port", "pd_device", "pd_servars", "pdlab.yml:"):
+        assert word in done.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_runs_directory_is_a_clear_error(pdlab: Pdlab, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(small)], check=True)
+    try:
+        (small / "filler").write_bytes(b"x" * 8192)
+        done = pdlab("preflight", "--runs-dir", str(small / "runs"))
+        assert done.status == 1, done.text
+        assert str(small) in done.text
+        assert "Traceback" not in done.text
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def stage_names(pdlab: Pdlab) -> set[str]:
+    path = pdlab.latest() / "stages.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {json.loads(line)["stage"] for line in lines}
+
+
+def progress_of(pdlab: Pdlab) -> bool:
+    """Whether the running benchmark has completed a request."""
+    logs = sorted((pdlab.root / "bench").glob("*/*.log"), key=lambda path: path.stat().st_mtime)
+    return bool(logs) and "Starting main benchmark run" in logs[-1].read_text(errors="replace")

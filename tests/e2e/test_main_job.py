@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main job and its two doors, on the real engine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import jsonschema
+
+from .conftest import QUICK, Done, Pdlab
+
+SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
+
+
+def schema(name: str) -> dict:
+    return json.loads((SCHEMAS / f"{name}.json").read_text())
+
+
+def test_check_mode_before_a_first_deployment_goes_through_and_touches_nothing(pdlab: Pdlab, tmp_path: Path) -> None:
+    fresh = Pdlab(tmp_path / "root", tmp_path / "runs")
+    done = fresh.playbook("site.yml", "--check", "--diff")
+    assert done.status == 0, done.text
+    assert "failed=0" in done.out
+    assert not (tmp_path / "root").exists()
+
+
+def test_up_passes_and_says_how_to_use_what_runs(first_up: Done, pdlab: Pdlab) -> None:
+    assert first_up.status == 0, first_up.text
+    for word in ("preflight", "deploy", "ready", "verify", "benchmark", "report", "http://127.0.0.1:8000", "curl", "ask"):
+        assert word in first_up.out
+    assert str(pdlab.latest() / "report.html") in first_up.out.replace("\n", "")
+
+
+def test_the_three_answers_are_right_and_the_oracle_is_identical(first_up: Done, pdlab: Pdlab) -> None:
+    document = pdlab("report", "--json").json()
+    jsonschema.validate(document, schema("report"))
+    assert document["ok"] and document["rehearsal"]
+    assert [(answer["expected"], answer["ok"]) for answer in document["answers"]] == [
+        ("391", True),
+        ("Paris", True),
+        ("2, 3, 5, 7, 11", True),
+    ]
+    assert document["oracle"]["cases"] >= 7
+    assert document["oracle"]["identical"] == document["oracle"]["cases"]
+    assert document["kv_transfer"]["bytes"] > 0
+    assert document["kv_transfer"]["failed"] == 0
+
+
+def test_every_point_completed_with_the_lengths_that_were_asked_for(first_up: Done, pdlab: Pdlab) -> None:
+    points = pdlab("report", "--json").json()["points"]
+    assert points
+    for point in points:
+        assert point["ok"], point
+        assert point["completed"] == point["requested"]
+        assert point["output_tok_s"] > 0
+        assert point["ttft_ms"]["p50"] > 0
+
+
+def test_a_second_deploy_changes_nothing_at_either_door(deployed: Pdlab) -> None:
+    done = deployed.playbook("site.yml", "--tags", "deploy")
+    assert done.status == 0, done.text
+    assert "changed=0" in done.out
+    document = deployed("deploy", "--json").json()
+    assert document["ok"]
+
+
+def test_plan_preflight_and_status_speak_their_published_schemas(deployed: Pdlab) -> None:
+    plan = deployed("plan", "--json").json()
+    jsonschema.validate(plan, schema("plan"))
+    preflight = deployed("preflight", "--json").json()
+    jsonschema.validate(preflight, schema("preflight"))
+    status = deployed("status", "--json").json()
+    jsonschema.validate(status, schema("status"))
+    assert status["ok"]
+    assert {service["name"] for service in status["services"]} == {"prefill-0", "decode-0", "router"}
+
+
+def test_ask_answers_through_the_router(deployed: Pdlab) -> None:
+    done = deployed("ask", "What is the capital of France? Answer in one word.")
+    assert done.status == 0, done.text
+    assert "Paris" in done.out
+
+
+def test_logs_show_each_servers_last_lines(deployed: Pdlab) -> None:
+    done = deployed("logs", "prefill-0", "-n", "200")
+    assert done.status == 0, done.text
+    assert "prefill-0.log" in done.out
+
+
+def test_a_changed_argument_restarts_that_server_alone(deployed: Pdlab) -> None:
+    before = {name: deployed.pid_of(name) for name in ("prefill-0", "decode-0")}
+    servers = deployed("plan", "--json").json()["servers"]
+    change = [
+        {
+            key: server[key]
+            for key in ("name", "role", "port", "bootstrap_port", "args")
+            if server[key] is not None
+        }
+        for server in servers
+    ]
+    common = {"attention-backend", "sampling-backend", "disable-overlap-schedule", "max-total-tokens"}
+    for server in change:
+        server["args"] = {key: value for key, value in server["args"].items() if key not in common}
+    change[1]["args"]["log-level"] = "warning"
+    done = deployed("deploy", "-e", json.dumps({"pd_servers": change}))
+    assert done.status == 0, done.text
+    after = {name: deployed.pid_of(name) for name in ("prefill-0", "decode-0")}
+    assert after["prefill-0"] == before["prefill-0"]
+    assert after["decode-0"] != before["decode-0"]
+
+
+def test_each_playbook_runs_alone(deployed: Pdlab) -> None:
+    for name in ("preflight", "ready", "verify", "status"):
+        done = deployed.playbook(f"playbooks/{name}.yml")
+        assert done.status == 0, f"{name}: {done.text}"
+        assert "changed=0" in done.out
+
+
+def test_the_report_shows_in_a_browser_what_was_measured(first_up: Done, pdlab: Pdlab, tmp_path: Path) -> None:
+    run = next(path for path in sorted(pdlab.runs.iterdir()) if (path / "report.html").exists())
+    page = run / "report.html"
+    argv = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        f"--user-data-dir={tmp_path}",
+        "--virtual-time-budget=5000",
+        "--dump-dom",
+        page.as_uri(),
+    ]
+    dom = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert "rehearsal" in dom.lower()
+    assert "391" in dom and "Paris" in dom
+    assert "js-plotly-plot" in dom
+
+
+def test_the_quick_sweep_is_what_ran(first_up: Done, pdlab: Pdlab) -> None:
+    plan = pdlab("plan", "--json", *QUICK).json()
+    labels = [point["label"] for point in plan["benchmark"]["points"]]
+    assert labels == [point["label"] for point in pdlab("report", "--json").json()["points"]]

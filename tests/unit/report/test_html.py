@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""report.html: opens offline, shows nothing that a run did not earn, escapes whatever a run contains."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pdlab.report import html
+from pdlab.report.baseline import load_baselines
+from pdlab.report.markdown import section
+from pdlab.results import REHEARSAL_NOTE, build_report
+from pdlab.store import PointFiles, RunContents, RunFolder, Stage
+from pdlab.tables import plain, plan_table, results_table, stage_table, verdict_table
+from tests.unit.report import run_folder_factory as factory
+
+HOSTILE = """<script>alert("x")</script> & 'quoted' </pre>{{ 7*7 }}"""
+PD, TP4 = "PD, 1 prefill + 1 decode", "TP4 colocated"
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """The page as a reader gets it: visible text, links, captions; fails on tags that do not match."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.addresses: list[str] = []
+        self.ids: list[str] = []
+        self.captions: list[str] = []
+        self.unlabelled: list[str] = []
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        self.addresses += [known[key] or "" for key in ("src", "href", "srcset", "action") if key in known]
+        if known.get("id"):
+            self.ids.append(str(known["id"]))
+        if tag == "th" and "scope" not in known:
+            self.unlabelled.append(str(self.getpos()))
+        if tag == "caption":
+            self.captions.append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> at {self.getpos()}"
+
+    def handle_data(self, data: str) -> None:
+        if not {"script", "style"} & set(self.open):
+            self.words.append(data)
+            if "caption" in self.open:
+                self.captions[-1] += data
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def page(run: RunFolder) -> Page:
+    return Page(html.render(run.read()))
+
+
+def test_a_good_run_shows_its_verdict_figures_and_versions(tmp_path: Path) -> None:
+    found = page(factory.good_run(tmp_path)).text
+    assert "Passed: 6 stages, 3 of 3 answers right, 152 of 152 requests completed" in found
+    for wanted in ("128.1", "873.7", "1,236", "96/96", "3f6c0d1e9ab27c55", "sglang", "0.5.23", "40.0 MiB", "8 of 8"):
+        assert wanted in found
+
+
+def test_the_page_is_whole_small_enough_and_asks_nothing_of_the_network(tmp_path: Path) -> None:
+    source = html.render(factory.good_run(tmp_path).read())
+    assert len(source.encode()) < 6_000_000
+    found = Page(source)
+    assert [address for address in found.addresses if re.match(r"(?:[a-z]+:)?//", address)] == []
+    assert "default-src 'none'" in source
+    assert len(found.ids) == len(set(found.ids))
+    assert [address for address in found.addresses if address.startswith("#") and address[1:] not in found.ids] == []
+
+
+def test_every_table_has_a_caption_and_every_heading_cell_a_scope(tmp_path: Path) -> None:
+    source = html.render(factory.good_run(tmp_path).read())
+    found = Page(source)
+    assert source.count("<table") == len(found.captions)
+    assert found.unlabelled == []
+
+
+def test_every_table_chart_and_title_of_a_rehearsal_is_labelled(tmp_path: Path) -> None:
+    source = html.render(factory.good_run(tmp_path).read(), baselines=[])
+    found = Page(source)
+    assert [caption for caption in found.captions if "REHEARSAL" not in caption] == []
+    assert REHEARSAL_NOTE.lower() in found.text.lower()
+    assert "<title>REHEARSAL: " in source
+    charts = re.findall(r'"text":"((?:REHEARSAL: )?(?:Output tokens|Time )[^"]*)"', source)
+    assert len(charts) == 3
+    assert all(chart.startswith("REHEARSAL: ") for chart in charts)
+
+
+def test_a_run_on_gpus_is_not_called_a_rehearsal(tmp_path: Path) -> None:
+    source = html.render(factory.good_run(tmp_path, rehearsal=False).read(), baselines=[])
+    body = source[: source.index("<script>")] + source[source.rindex("</script>") :]
+    assert "rehearsal" not in body.lower()
+    assert "GPU 0, 1, 2, 3, TP 4" in source
+    assert "node 1 (checked on the live processes)" in source
+
+
+def test_a_failed_point_shows_its_reasons_and_no_figure(tmp_path: Path) -> None:
+    run = factory.failed_point_run(tmp_path)
+    line = factory.client_line(16, 48, completed=31)
+    found = page(run).text
+    assert "FAILED : 31 of 48 requests completed; server prefill-0 ended during the point (signal 9)" in found
+    assert "RuntimeError: <killed> & gone" in found
+    assert "NOT RUN : the benchmark stopped before this point was measured" in found
+    for figure in ("output_throughput", "total_throughput", "median_ttft_ms", "mean_tpot_ms"):
+        for shown in (f"{line[figure]:.2f}", f"{line[figure]:.1f}", f"{line[figure]:,.0f}"):
+            assert f" {shown} " not in found
+    assert "Log of prefill-0" in found
+
+
+def test_a_run_without_a_good_point_has_no_charts_and_no_plotly(tmp_path: Path) -> None:
+    source = html.render(factory.veto_run(tmp_path).read())
+    assert len(source) < 100_000
+    assert "No benchmark point was reached" in source
+    found = Page(source).text
+    assert found.index("port_taken") < found.index("not_root")
+    assert "stop PID 811" in found
+    assert "did not come to start them" in found
+
+
+def test_a_run_that_died_says_where(tmp_path: Path) -> None:
+    found = page(factory.died_run(tmp_path)).text
+    assert "Died at benchmark" in found
+    assert "did not finish" in found
+
+
+def test_an_empty_or_damaged_run_still_makes_a_page(tmp_path: Path) -> None:
+    (tmp_path / "20260131T120000Z-1a2b3c").mkdir()
+    assert "run.json is missing" in page(RunFolder.find(tmp_path)).text
+    damaged = factory.good_run(tmp_path, name="20260131T120000Z-4d5e6f")
+    (damaged.path / "records" / "oracle.json").write_text("{")
+    (damaged.path / "plan.json").write_text("{")
+    found = page(damaged).text
+    assert "records/oracle.json: cannot be read" in found
+    assert "Oracle : not run" in found
+
+
+def test_whatever_a_run_contains_is_shown_as_text(tmp_path: Path) -> None:
+    run = factory.RunMaker(tmp_path)
+    run.preflight(factory.verdict_of(HOSTILE, "veto", False, HOSTILE, HOSTILE, HOSTILE, HOSTILE))
+    run.stage("preflight", ok=False, why=HOSTILE)
+    run.record("answers", factory.answers_record([(HOSTILE, HOSTILE, HOSTILE)]))
+    run.record(f"engine-{factory.HOST}", {"fingerprint": HOSTILE, "packages": {"sglang": HOSTILE}})
+    run.record(
+        "server-evil",
+        {
+            "failed": True,
+            "msg": HOSTILE,
+            "name": HOSTILE,
+            "role": HOSTILE,
+            "argv": [HOSTILE],
+            "environment": {"A": HOSTILE},
+        },
+    )
+    run.record("oracle", {"ok": False, "cases": 1, "identical": 0, "why": HOSTILE, "results": [{"length": HOSTILE}]})
+    run.measure(1, 8)
+    run.measure(16, 48, completed=3, why=[HOSTILE], error_lines=[HOSTILE])
+    run.write_run(command=["pdlab", HOSTILE], inventory=HOSTILE)
+    source = html.render(run.end("failed", 3, HOSTILE).read())
+    assert "<script>alert" not in source
+    assert "{{ 7*7 }}" in source
+    assert "alert(" in Page(source).text
+
+
+def test_command_lines_can_be_copied_and_secrets_in_them_are_hidden(tmp_path: Path) -> None:
+    run = factory.RunMaker(tmp_path)
+    run.record(
+        "server-x",
+        {"name": "x", "argv": ["python", "--api-key", "k-123", "--port", "1"], "environment": {"HF_TOKEN": "hf_abc"}},
+    )
+    source = html.render(run.end("ok", 0).read())
+    assert "k-123" not in source
+    assert "hf_abc" not in source
+    assert 'aria-label="Copy: command line of x"' in source
+
+
+def test_the_campaign_table_stands_beside_the_results_as_another_machines(tmp_path: Path) -> None:
+    found = page(factory.good_run(tmp_path))
+    assert "Another machine's results. Not measured by this run, and not comparable with a rehearsal." in found.text
+    assert "ANOTHER MACHINE Hand-made campaign on 8× RTX PRO 6000" in [
+        " ".join(caption.split()) for caption in found.captions
+    ]
+
+
+def test_the_campaign_figures_are_as_the_campaign_noted_them() -> None:
+    (campaign,) = [baseline for baseline in load_baselines() if "campaign" in baseline.title]
+    assert [(row.arm, row.figures) for row in campaign.rows] == [
+        (PD, ("1", "8", "56.58", "67", "182.54", "153.56 (p50)", "14.96 (mean)")),
+        (TP4, ("1", "8", "58.7", *(["not noted"] * 4))),
+        (PD, ("16", "48", "280", *(["not noted"] * 3), "25.5 (?)")),
+        (TP4, ("16", "48", "279", *(["not noted"] * 3), "43 (?)")),
+        (PD, ("64", "96", "385.46", *(["not noted"] * 2), "5,391 (?)", "32 (?)")),
+        (TP4, ("64", "96", "509", *(["not noted"] * 3), "88 (?)")),
+    ]
+    assert [row.remark[:16] for row in campaign.rows if row.remark] == ["TPOT gain 1.69×.", "TPOT gain 2.75×."]
+    assert any("Versions, patches" in note for note in campaign.notes)
+
+
+@pytest.mark.parametrize("make", [factory.good_run, factory.failed_point_run, factory.died_run, factory.veto_run])
+def test_rendering_the_same_run_twice_gives_the_same_page(tmp_path: Path, make: object) -> None:
+    run = make(tmp_path)  # type: ignore[operator]
+    assert html.render(run.read()) == html.render(run.read())
+
+
+ODD_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["", "x", "<b>"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["id", "name", "ok", "url", "prompt", "a"]), inner)
+    ),
+    max_leaves=5,
+)
+RECORDS = ["preflight-h", "engine-h", "kv_probe-h", "model-h", "server-s", "ready", "answers", "oracle", "kv_transfer"]
+KEYS = ["verdicts", "packages", "results", "answers", "argv", "environment", "gpus", "binding", "bytes", "gib_s", "msg"]
+PLAN_KEYS = ["servers", "router", "model", "answers", "benchmark", "hosts", "rehearsal", "reference"]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.dictionaries(st.sampled_from(RECORDS), st.dictionaries(st.sampled_from(KEYS), ODD_VALUES)),
+    st.dictionaries(st.sampled_from(PLAN_KEYS), ODD_VALUES),
+    st.dictionaries(st.sampled_from(["status", "controller", "command", "started", "exit_code"]), ODD_VALUES),
+)
+def test_no_run_however_odd_breaks_the_page_the_findings_or_the_tables(
+    records: dict[str, dict[str, Any]], plan: dict[str, Any], run: dict[str, Any]
+) -> None:
+    contents = RunContents(
+        name="20260131T120000Z-1a2b3c",
+        path=Path("/runs/20260131T120000Z-1a2b3c"),
+        run=run,
+        plan=plan,
+        stages=(Stage("benchmark", 0.0),),
+        records=records,
+        points=(PointFiles("c1-n8", None, None, None),),
+        logs={},
+        files=(),
+        damaged=(),
+        controller_alive=False,
+    )
+    assert Page(html.render(contents, baselines=[])).text
+    assert section(contents)
+    report = build_report(contents)
+    assert plain(results_table(report)) + plain(stage_table(report)) + plain(plan_table(plan))
+    for record in contents.host_records("preflight").values():
+        assert plain(verdict_table(record))

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.pdlab.pdlab.plugins.modules import pd_server
+
+BASE: dict[str, Any] = {
+    "role": "prefill", "python": sys.executable, "port": 1, "model_path": "/", "served_name": "m", "bootstrap_port": 2,
+    "workers": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({}, []),
+        ({"role": None}, ["role: missing; say prefill, decode, colocated or router"]),
+        ({"port": None}, ["port: missing; a prefill server needs it"]),
+        ({"bootstrap_port": None}, ["bootstrap_port: missing; a prefill server needs it"]),
+        ({"role": "decode", "bootstrap_port": None}, []),
+        ({"role": "router", "model_path": None}, ["workers: missing; a router server needs it"]),
+        (
+            {"role": "router", "workers": [{"role": "prefill", "url": "http://x", "bootstrap_port": None}]},
+            ["workers[0].bootstrap_port: missing; without it decode asks its own port for the prefill"],
+        ),
+        (
+            {"model_path": None, "served_name": ""},
+            ["model_path: missing; a prefill server needs it", "served_name: missing; a prefill server needs it"],
+        ),
+    ],
+)
+def test_what_a_role_needs_is_asked_for_all_at_once(changes: dict[str, Any], wanted: list[str]) -> None:
+    assert pd_server.needed_options({**BASE, **changes}) == wanted
+
+
+def test_paths_that_are_not_there_are_named(tmp_path: Path) -> None:
+    assert pd_server.path_faults(BASE) == []
+    faults = pd_server.path_faults({**BASE, "python": "/no/python", "model_path": str(tmp_path / "none")})
+    assert len(faults) == 2
+    assert faults[0].startswith("python: /no/python")
+    assert faults[1].startswith(f"model_path: {tmp_path}/none does not exist")
+
+
+def test_the_documentation_and_the_arguments_say_the_same() -> None:
+    documented = yaml.safe_load(pd_server.DOCUMENTATION)["options"]
+    assert set(documented) == set(pd_server.ARGUMENTS)
+    for name, spec in pd_server.ARGUMENTS.items():
+        for key in ("type", "choices", "default", "required", "elements"):
+            assert documented[name].get(key) == spec.get(key), f"{name}.{key}"
+    workers = pd_server.ARGUMENTS["workers"]["options"]
+    assert set(documented["workers"]["suboptions"]) == set(workers)
+
+
+def test_examples_and_returns_are_valid_yaml() -> None:
+    assert len(yaml.safe_load(pd_server.EXAMPLES)) >= 3
+    assert {"argv", "environment", "definition", "pids", "seconds_to_ready", "binding"} <= set(
+        yaml.safe_load(pd_server.RETURN)
+    )

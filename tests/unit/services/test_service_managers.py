@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.pdlab.pdlab.plugins.module_utils import service_managers
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_log import LogMark
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_life import (
+    Life,
+    forget_life,
+    path_of,
+    read_life,
+    write_life,
+)
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import ServiceError
+from ansible_collections.pdlab.pdlab.plugins.module_utils.supervisor_manager import (
+    SupervisorManager,
+    is_daemon_of,
+    last_exit,
+    make_private_dir,
+    socket_path,
+)
+from ansible_collections.pdlab.pdlab.plugins.module_utils.supervisor_manager import parse_status as supervisor_status
+from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_manager import parse_status as systemd_status
+from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import replace_text
+
+
+@pytest.mark.parametrize(
+    ("asked", "systemd_is_pid_1", "user", "chosen"),
+    [
+        ("auto", True, 0, "systemd"),
+        ("auto", True, 1000, "supervisor"),
+        ("auto", False, 0, "supervisor"),
+        ("supervisor", True, 0, "supervisor"),
+        ("systemd", True, 0, "systemd"),
+    ],
+)
+def test_systemd_is_chosen_where_it_is_pid_1_and_we_are_root(
+    monkeypatch: pytest.MonkeyPatch, asked: str, systemd_is_pid_1: bool, user: int, chosen: str
+) -> None:
+    monkeypatch.setattr(service_managers, "booted_with_systemd", lambda: systemd_is_pid_1)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    assert service_managers.chosen_kind(asked) == chosen
+
+
+@pytest.mark.parametrize(
+    ("systemd_is_pid_1", "why"), [(False, "PID 1 of this host is not systemd"), (True, "needs root")]
+)
+def test_systemd_where_it_cannot_be_used_is_refused(
+    monkeypatch: pytest.MonkeyPatch, systemd_is_pid_1: bool, why: str
+) -> None:
+    monkeypatch.setattr(service_managers, "booted_with_systemd", lambda: systemd_is_pid_1)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(ServiceError, match=why):
+        service_managers.chosen_kind("systemd")
+
+
+def shown(**changes: str) -> dict[str, str]:
+    """What `systemctl show` says of a running service, with changes."""
+    return {
+        "LoadState": "loaded",
+        "ActiveState": "active",
+        "SubState": "running",
+        "Result": "success",
+        "MainPID": str(os.getpid()),
+        "ExecMainPID": str(os.getpid()),
+        "ExecMainCode": "0",
+        "ExecMainStatus": "0",
+        "UnitFileState": "enabled",
+        "NeedDaemonReload": "no",
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "exit_code"),
+    [
+        ({}, "running", None),
+        ({"ActiveState": "activating", "SubState": "start"}, "starting", None),
+        ({"ActiveState": "activating", "SubState": "auto-restart", "MainPID": "0", "ExecMainCode": "2",
+          "ExecMainStatus": "9"}, "starting", -9),
+        ({"ActiveState": "active", "SubState": "exited", "MainPID": "0", "ExecMainCode": "1"}, "stopped", 0),
+        ({"ActiveState": "failed", "SubState": "failed", "MainPID": "0", "ExecMainCode": "1",
+          "ExecMainStatus": "3"}, "failed", 3),
+        ({"ActiveState": "inactive", "SubState": "dead", "MainPID": "0"}, "stopped", None),
+    ],
+)  # fmt: skip
+def test_each_state_of_systemd_has_its_word(changes: dict[str, str], state: str, exit_code: int | None) -> None:
+    status = systemd_status(shown(**changes))
+    assert (status.state, status.exit_code) == (state, exit_code)
+    assert (status.pid is None) == ("MainPID" in changes)
+
+
+def test_a_unit_that_would_not_start_at_boot_is_told() -> None:
+    assert systemd_status(shown(UnitFileState="disabled")).enabled is False
+
+
+def info(**changes: Any) -> dict[str, Any]:
+    """What supervisor's getProcessInfo says of a running program, with changes."""
+    return {"state": 20, "statename": "RUNNING", "pid": os.getpid(), "exitstatus": 0, "start": 1, "stop": 0,
+            "spawnerr": "", **changes}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "logged", "state", "exit_code"),
+    [
+        ({}, None, "running", None),
+        ({"state": 10, "statename": "STARTING"}, None, "running", None),
+        ({"state": 30, "statename": "BACKOFF", "pid": 0}, 3, "starting", 3),
+        ({"state": 100, "statename": "EXITED", "pid": 0, "exitstatus": 0, "stop": 2}, 0, "stopped", 0),
+        ({"state": 100, "statename": "EXITED", "pid": 0, "exitstatus": 3, "stop": 2}, 3, "failed", 3),
+        ({"state": 100, "statename": "EXITED", "pid": 0, "exitstatus": -1, "stop": 2}, -9, "failed", -9),
+        ({"state": 200, "statename": "FATAL", "pid": 0}, 3, "failed", 3),
+        ({"state": 0, "statename": "STOPPED", "pid": 0}, None, "stopped", None),
+    ],
+)
+def test_each_state_of_supervisor_has_its_word(
+    changes: dict[str, Any], logged: int | None, state: str, exit_code: int | None
+) -> None:
+    status = supervisor_status(info(**changes), logged)
+    assert (status.state, status.exit_code) == (state, exit_code)
+
+
+SUPERVISORD_LOG = """\
+2026-11-29 18:00:00,1 INFO success: pdlab-x entered RUNNING state
+2026-11-29 18:00:01,1 WARN exited: pdlab-x (exit status 3; not expected)
+2026-11-29 18:00:02,1 WARN exited: pdlab-x-2 (exit status 7; not expected)
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ("", 3),
+        ("2026-11-29 18:00:03,1 WARN exited: pdlab-x (terminated by SIGKILL; not expected)\n", -9),
+        ("2026-11-29 18:00:03,1 WARN exited: pdlab-x (terminated by SIGSEGV (core dumped); not expected)\n", -11),
+        ("2026-11-29 18:00:03,1 INFO exited: pdlab-x (exit status 0; expected)\n", 0),
+    ],
+)
+def test_the_last_exit_is_read_from_supervisords_log(more: str, code: int) -> None:
+    assert last_exit(SUPERVISORD_LOG + more, "pdlab-x") == code
+
+
+def test_no_exit_is_made_up() -> None:
+    assert last_exit(SUPERVISORD_LOG, "pdlab-y") is None
+
+
+def test_a_socket_path_too_long_for_the_kernel_becomes_a_short_private_one() -> None:
+    long = "/srv/" + "a" * 100
+    assert socket_path("/srv/pdlab/supervisor") == "/srv/pdlab/supervisor/supervisor.sock"
+    assert len(socket_path(long)) < 60
+    assert socket_path(long) != socket_path(long + "b")
+    assert str(os.geteuid()) in socket_path(long)
+
+
+def test_a_private_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    make_private_dir(str(mine))
+    assert mine.stat().st_mode & 0o777 == 0o700
+    mine.chmod(0o755)
+    with pytest.raises(ServiceError, match="not a private folder"):
+        make_private_dir(str(mine))
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    with pytest.raises(ServiceError, match="not a private folder"):
+        make_private_dir(str(link))
+
+
+def test_a_root_that_supervisor_takes_for_a_pattern_is_refused() -> None:
+    with pytest.raises(ServiceError, match="pattern"):
+        SupervisorManager("/srv/[x]", "/bin/supervisord")
+
+
+def test_a_supervisord_is_known_by_its_configuration() -> None:
+    argv = ["/srv/pdlab/supervisor/venv/bin/python", "/srv/pdlab/supervisor/venv/bin/supervisord", "-c", "/c"]
+    assert is_daemon_of(argv, "/c")
+    assert not is_daemon_of(argv, "/d")
+    assert not is_daemon_of(["vi", "/c"], "/c")
+
+
+def test_reading_the_state_starts_nothing(tmp_path: Path) -> None:
+    manager = SupervisorManager(str(tmp_path), "/no/such/supervisord")
+    assert manager.status("pdlab-x").state == "absent"
+    assert manager.read("pdlab-x") is None
+    assert manager.services() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_supervisord_is_named(tmp_path: Path) -> None:
+    manager = SupervisorManager(str(tmp_path), "/no/such/supervisord")
+    with pytest.raises(ServiceError, match="/no/such/supervisord is missing"):
+        manager.start("pdlab-x")
+
+
+def test_a_life_is_remembered_and_forgotten(tmp_path: Path) -> None:
+    life = Life("digest", 12.5, LogMark(3, 4), None)
+    write_life(str(tmp_path), "pdlab-x", life)
+    assert read_life(str(tmp_path), "pdlab-x") == life
+    forget_life(str(tmp_path), "pdlab-x")
+    assert read_life(str(tmp_path), "pdlab-x") is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"definition": "x"}'])
+def test_a_damaged_memory_counts_as_none(tmp_path: Path, text: str) -> None:
+    write_life(str(tmp_path), "pdlab-x", Life("d", 1.0, LogMark(0, 0)))
+    Path(path_of(str(tmp_path), "pdlab-x")).write_text(text)
+    assert read_life(str(tmp_path), "pdlab-x") is None
+
+
+def test_a_text_that_is_there_is_not_written_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "f")
+    assert replace_text(path, "ä\n", mode=0o600) is True
+    before = os.stat(path)
+    assert replace_text(path, "ä\n", mode=0o600) is False
+    assert os.stat(path) == before
+    assert before.st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == ["f"]
