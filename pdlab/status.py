@@ -51,7 +51,8 @@ class Status(_Model):
 
 def build_status(outcome: Outcome) -> Status:
     """From the results of the status playbook."""
-    services, parts = [], []
+    services: list[ServiceState] = []
+    parts: list[PartState] = []
     for entry in outcome.results:
         action = entry.action.removeprefix(f"{COLLECTION}.")
         if action == "pd_server":
@@ -59,7 +60,9 @@ def build_status(outcome: Outcome) -> Status:
         elif action in ("locked_venv", "model_files"):
             name = {"locked_venv": "engine", "model_files": "model"}[action]
             parts.append(_part(name, entry))
-    ok = all(item.as_declared for item in [*services, *parts]) and all(item.state == "running" for item in services)
+    ok = all(part.as_declared for part in parts) and all(
+        service.as_declared and service.state == "running" for service in services
+    )
     return Status(ok=ok, services=services, parts=parts)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import http_json, oracle_cases, processes
 from ansible_collections.pdlab.pdlab.plugins.module_utils.oracle_cases import Answer, Reference, Setup, Vocabulary
+from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
 
 # A worker flushes only when it has nothing to do; prefill may still be tidying up after the last answer.
 FLUSH_TIMEOUT_S = 15.0
@@ -186,3 +187,47 @@ def nearest_reference(directory: str, identity: Mapping[str, Any]) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return f"The newest one differs in {'; '.join(oracle_cases.differences(other, identity))}. "
+
+
+# By settings -------------------------------------------------------------------------------------------------------
+
+
+def settings_path(options: Mapping[str, Any]) -> str:
+    """The file that says which reference was recorded for this model, engine, server settings and these cases.
+
+    A reference itself is named by what the running engine made of its settings; this finds it before one runs.
+    """
+    settings = {key: options["settings"].get(key) for key in ("args", "env", "device", "tp")}
+    cases = {key: options[key] for key in ("lengths", "page_size", "chunked_prefill_size", "new_tokens", "seed")}
+    key = oracle_cases.digest(
+        {
+            "model": options["model_fingerprint"],
+            "engine": options["engine_fingerprint"],
+            "settings": settings,
+            "cases": cases,
+        }
+    )
+    return os.path.join(options["reference_dir"], "by-settings", key + ".json")
+
+
+def note_settings(options: Mapping[str, Any], reference: str) -> None:
+    """Keep which reference belongs to these settings. Raises OSError."""
+    path = settings_path(options)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    write_json(path, {"reference": os.path.basename(reference)})
+
+
+def find_by_settings(index: str) -> tuple[str | None, str | None]:
+    """The intact reference that an index file names; None, and why, when there is none."""
+    try:
+        with open(index, encoding="utf-8") as stream:
+            name = json.load(stream)["reference"]
+        path = os.path.join(os.path.dirname(os.path.dirname(index)), os.path.basename(name))
+        with open(path, encoding="utf-8") as stream:
+            document = json.load(stream)
+        oracle_cases.read_reference(document, document["identity"])
+    except FileNotFoundError:
+        return None, None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return None, f"the reference that {index} names cannot be used: {error}"
+    return path, None

@@ -39,6 +39,14 @@ _PROPERTIES = (
     "UnitFileState",
     "NeedDaemonReload",
 )
+# systemd.exec(5), Process Exit Codes.
+_REFUSALS = {
+    200: "the working directory cannot be entered",
+    203: "the program cannot be executed; is it there, executable, and its interpreter too?",
+    205: "a resource limit cannot be set",
+    209: "the log file cannot be opened for writing",
+    217: "there is no such user",
+}
 # si_code of SIGCHLD (bits/siginfo-consts.h): how the main process ended.
 _CLD_EXITED, _CLD_KILLED, _CLD_DUMPED = 1, 2, 3
 
@@ -91,7 +99,16 @@ class SystemdManager(ServiceManager):
         if properties["ActiveState"] == "failed":
             self._systemctl("reset-failed", unit_name(name), check=False)
         # restart, because a job that ended well counts as active and a plain start would do nothing.
-        self._systemctl("restart", unit_name(name), timeout_s=600.0)
+        said = self._systemctl("restart", unit_name(name), timeout_s=600.0, check=False)
+        # It also fails when the process ended at once, which is not the manager's failure: whoever waits will see.
+        status = self._show(name)
+        refusal = refusal_of(status)
+        if refusal is not None:
+            self._systemctl("stop", unit_name(name), check=False)
+            self._systemctl("reset-failed", unit_name(name), check=False)
+            raise ServiceError(f"systemd could not start {name}: {refusal}")
+        if status["ActiveState"] == "inactive" and status["Result"] == "success" and said:
+            raise ServiceError(f"systemd did not start {name}: {said}")
 
     def stop(self, name: str, timeout_s: float) -> bool:
         before = self._show(name)
@@ -128,7 +145,17 @@ class SystemdManager(ServiceManager):
             said = outcome.stderr.strip() or outcome.stdout.strip()
             late = f" (no answer in {timeout_s:.0f} s)" if outcome.timed_out else ""
             raise ServiceError(f"systemctl {' '.join(arguments)} failed{late}: {said}")
-        return outcome.stdout
+        return outcome.stdout if outcome.rc == 0 else outcome.stderr.strip()
+
+
+def refusal_of(properties: dict[str, str]) -> str | None:
+    """Return why systemd itself could not run the program (its exit codes 200 to 243), or None when it could."""
+    if properties["ExecMainCode"] != str(_CLD_EXITED) or properties["ActiveState"] == "active":
+        return None
+    code = int(properties["ExecMainStatus"] or 0)
+    if code not in range(200, 244):
+        return None
+    return f"exit code {code}: {_REFUSALS.get(code, 'see systemd.exec(5), Process Exit Codes')}"
 
 
 def parse_status(properties: dict[str, str]) -> ServiceStatus:

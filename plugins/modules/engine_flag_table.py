@@ -62,6 +62,7 @@ flags:
 
 import json
 import os
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import flag_table
@@ -69,7 +70,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.carried_script import 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched
 
 
-def read_table(path: str) -> dict | None:
+def read_table(path: str) -> dict[str, Any] | None:
     """The table at `path`, or None when there is none or it is damaged."""
     try:
         with open(path, encoding="utf-8") as stream:

@@ -91,6 +91,7 @@ kept:
 
 import json
 import os
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import nixl_probe
@@ -108,7 +109,7 @@ def boot_id() -> str:
         return ""
 
 
-def kept_result(path: str, key: dict) -> dict | None:
+def kept_result(path: str, key: dict[str, Any]) -> dict[str, Any] | None:
     """The kept result for exactly this key, or None."""
     try:
         with open(path, encoding="utf-8") as stream:
@@ -118,7 +119,7 @@ def kept_result(path: str, key: dict) -> dict | None:
     return kept.get("result") if isinstance(kept, dict) and kept.get("key") == key else None
 
 
-def probe(params: dict) -> dict:
+def probe(params: dict[str, Any]) -> dict[str, Any]:
     """Run the probe in the engine's Python; always returns its document."""
     arguments = ["--memory", params["memory"], "--bytes", str(params["bytes"])]
     if params["devices"]:

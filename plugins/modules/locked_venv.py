@@ -147,6 +147,7 @@ import re
 import shutil
 import subprocess
 import time
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched
@@ -168,7 +169,7 @@ def distributions(path: str) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def read_stamp(path: str) -> dict:
+def read_stamp(path: str) -> dict[str, Any]:
     """What the environment was built from; empty when it was never completed."""
     try:
         with open(os.path.join(path, VENV_STAMP), encoding="utf-8") as stream:
@@ -207,7 +208,7 @@ class LockedVenv:
         self.path = self.params["path"]
         self.stamp = read_stamp(self.path)
 
-    def wanted(self, python_version: str) -> dict:
+    def wanted(self, python_version: str) -> dict[str, Any]:
         """The stamp of an environment that is what it should be."""
         parts = {
             "lock_sha256": self.params["lock_sha256"],
@@ -255,7 +256,7 @@ class LockedVenv:
         """The uv to use; installs one into `tools` when the target has none."""
         if self.params["uv"]:
             if os.access(self.params["uv"], os.X_OK):
-                return self.params["uv"]
+                return str(self.params["uv"])
             self.module.fail_json(msg=f"uv: {self.params['uv']} is not an executable file")
         tools = self.params["tools"] or os.path.join(os.path.dirname(self.path), "tools")
         own = os.path.join(tools, "bin", "uv")
@@ -282,7 +283,7 @@ class LockedVenv:
                 argv=argv,
             )
 
-    def build(self, python: str, python_version: str) -> dict:
+    def build(self, python: str, python_version: str) -> dict[str, Any]:
         """Build beside the old environment, stamp, swap."""
         started = time.monotonic()
         uv = self.find_uv(python)

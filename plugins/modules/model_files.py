@@ -88,6 +88,7 @@ reason:
 import json
 import os
 import time
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils.checkpoint import checkpoint_faults
@@ -96,7 +97,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_w
 from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
 
 
-def read_manifest(path: str) -> dict:
+def read_manifest(path: str) -> dict[str, Any]:
     """What the canary consisted of when it was made; empty when there is none."""
     try:
         with open(os.path.join(path, MANIFEST), encoding="utf-8") as stream:
@@ -131,7 +132,8 @@ def make_canary(module: AnsibleModule) -> None:
     )
     if done.rc != 0:
         tail = "\n".join((done.stderr or done.stdout or "").strip().splitlines()[-15:])
-        module.fail_json(msg=f"the canary model could not be made (exit status {done.rc}): {tail}")
+        how = f"not within {params['timeout_s']} s" if done.timed_out else f"exit status {done.rc}"
+        module.fail_json(msg=f"the canary model could not be made ({how}): {tail}")
     write_json(os.path.join(path, MANIFEST), {"maker": params["maker"], "files": inventory(path)})
 
 
@@ -150,7 +152,7 @@ def main() -> None:
     )
     params = module.params
     path = params["path"]
-    result: dict = {"path": path, "source": params["source"], "changed": False}
+    result: dict[str, Any] = {"path": path, "source": params["source"], "changed": False}
     if params["source"] == "canary":
         reason = reason_to_make(path, params["maker"])
         if reason is not None:

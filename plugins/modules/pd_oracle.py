@@ -28,9 +28,15 @@ options:
     required: true
   url:
     description:
-      - V(recorded), the colocated server. V(compared), the router. V(present), any server of the deployment.
+      - V(recorded), the colocated server. V(compared), the router. V(present), any server of the deployment; without
+        one, O(settings) says which reference is meant, before anything runs.
     type: str
-    required: true
+  settings:
+    description:
+      - The colocated server as the plan has it. V(recorded) keeps which reference was made under these settings, and
+        V(present) finds it again without a running server. Used are C(args), C(env), C(device) and C(tp).
+    type: dict
+    default: {}
   worker_urls:
     description:
       - The servers behind the router, a prefill first. Their caches are flushed, and the first one's settings are
@@ -235,10 +241,13 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import oracle_cases, r
 from ansible_collections.pdlab.pdlab.plugins.module_utils.oracle_run import (
     OracleError,
     Runner,
+    find_by_settings,
     find_identity,
     load_reference,
     nearest_reference,
+    note_settings,
     reference_path,
+    settings_path,
 )
 
 
@@ -272,6 +281,8 @@ def compared(
 
 def act(options: dict[str, Any]) -> dict[str, Any]:
     """Do what `state` asks. Raises OracleError and OSError with a reason for people."""
+    if options["url"] is None:
+        return found_by_settings(options)
     runner = Runner(
         options["url"],
         options["worker_urls"] or [options["url"]],
@@ -300,12 +311,15 @@ def act(options: dict[str, Any]) -> dict[str, Any]:
         os.makedirs(options["reference_dir"], exist_ok=True)
         run_folder.write_json(path, oracle_cases.reference_document(identity, reference, stamp))
         result.update(changed=True, present=True, why=None)
-    elif options["state"] == "compared":
+    if options["state"] == "recorded" and options["settings"]:
+        note_settings(options, path)
+    if options["state"] == "compared":
         if reference is None:
             hint = nearest_reference(options["reference_dir"], identity)
             raise OracleError(
                 f"There is no usable reference {path}{f' ({unusable})' if unusable else ''}. {hint}"
-                "Record one from a colocated server (state: recorded)."
+                "`pdlab deploy` records one from a colocated server; to make it anew, remove "
+                f"{options['reference_dir']} first."
             )
         tolerance = options["tolerance"]
         if tolerance is None:
@@ -316,11 +330,25 @@ def act(options: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+def found_by_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Say whether the reference that was recorded under these settings is there and intact."""
+    index = settings_path(options)
+    path, why = find_by_settings(index)
+    return {
+        "changed": False,
+        "ok": True,
+        "present": path is not None,
+        "reference_file": path or index,
+        "why": why,
+    }
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["recorded", "compared", "present"], "required": True},
-            "url": {"type": "str", "required": True},
+            "url": {"type": "str"},
+            "settings": {"type": "dict", "default": {}},
             "worker_urls": {"type": "list", "elements": "str", "default": []},
             "reference_dir": {"type": "path", "required": True},
             "model_fingerprint": {"type": "str", "required": True},
@@ -352,11 +380,13 @@ def main() -> None:
         faults.append(
             f"id_range: {options['id_range']}; give two numbers, the first at least 2 smaller than the second"
         )
+    if options["url"] is None and not (options["state"] == "present" and options["settings"]):
+        faults.append("url: missing; only `present` with `settings` does without a server")
     if options["state"] == "compared" and not options["worker_urls"]:
         faults.append("worker_urls: missing; the caches of the servers behind the router must be flushed")
     if faults:
         module.fail_json(msg="\n".join(faults), ok=False, why="\n".join(faults))
-    if module.check_mode:
+    if module.check_mode and options["url"] is not None:
         module.exit_json(changed=False, skipped=True, msg="Not asked in check mode.")
     try:
         result = act(options)

@@ -151,7 +151,7 @@ def test_a_crash_after_a_start_without_waiting_is_told_by_the_call_that_waits(
     time.sleep(1.5)
     waited = supervisor_target.pd_server(name="c", port=port, env=crash)
     assert waited.failed
-    assert waited["error_lines"] == ["ValueError: late"]
+    assert waited["error_lines"][0].startswith("ValueError: late")
 
 
 def test_two_servers_start_together_and_are_waited_for_afterwards(
@@ -381,31 +381,6 @@ def modules_of(pid: int) -> list[int]:
     return [child for child in below[1:] if child not in children_of(pid)]
 
 
-JOB = """
-import json, sys, time
-from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import ServiceDefinition
-from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import choose
-root, supervisord, manager = sys.argv[1:4]
-services = choose(manager, root, supervisord)
-definition = ServiceDefinition(name="pdlab-job-x", description="a job", argv=("/bin/sh", "-c", sys.argv[4]),
-    environment={"PATH": "/bin:/usr/bin"}, working_directory="/", log_path=root + "/job.log", restart="never")
-seen = []
-for _ in range(2):
-    services.write(definition)
-    services.start(definition.name)
-    deadline = time.monotonic() + 30
-    while services.status(definition.name).pid and time.monotonic() < deadline:
-        time.sleep(0.05)
-    status = services.status(definition.name)
-    seen.append([status.state, status.exit_code])
-listed = services.services()
-services.stop(definition.name, 5)
-services.remove(definition.name)
-print(json.dumps({"seen": seen, "listed": listed, "log": open(root + "/job.log").read(),
-    "after": services.status(definition.name).state}))
-"""
-
-
 @pytest.mark.parametrize(
     ("script", "state", "code"),
     [("echo done", "stopped", 0), ("echo done; exit 3", "failed", 3), ("echo done; kill -9 $$", "failed", -9)],
@@ -415,7 +390,7 @@ def test_a_job_runs_once_each_time_and_its_exit_code_can_be_read(
 ) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
-        [sys.executable, "-c", JOB, supervisor_target.root, str(BIN / "supervisord"), "supervisor", script],
+        [sys.executable, str(HERE / "job_script.py"), supervisor_target.root, str(BIN / "supervisord"), "supervisor", script],
         capture_output=True, text=True, check=True, env=environment, timeout=60,
     )  # fmt: skip
     said: dict[str, Any] = json.loads(done.stdout)

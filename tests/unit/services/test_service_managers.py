@@ -25,6 +25,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.supervisor_manager imp
 )
 from ansible_collections.pdlab.pdlab.plugins.module_utils.supervisor_manager import parse_status as supervisor_status
 from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_manager import parse_status as systemd_status
+from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_manager import refusal_of
 from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import replace_text
 
 
@@ -96,6 +97,14 @@ def test_each_state_of_systemd_has_its_word(changes: dict[str, str], state: str,
 
 def test_a_unit_that_would_not_start_at_boot_is_told() -> None:
     assert systemd_status(shown(UnitFileState="disabled")).enabled is False
+
+
+@pytest.mark.parametrize(
+    ("code", "refused"), [("203", True), ("217", True), ("1", False), ("3", False), ("244", False)]
+)
+def test_what_systemd_could_not_run_is_told_from_what_ended_by_itself(code: str, refused: bool) -> None:
+    properties = shown(ActiveState="failed", MainPID="0", ExecMainCode="1", ExecMainStatus=code)
+    assert (refusal_of(properties) is not None) is refused
 
 
 def info(**changes: Any) -> dict[str, Any]:
