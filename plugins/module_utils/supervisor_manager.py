@@ -319,13 +319,13 @@ class SupervisorManager(ServiceManager):
 
         It may have been killed, or its folder removed under it. Its programs are in its session and keep running.
         """
-        table = processes.all_processes()
+        table = {pid: process for pid, process in processes.all_processes().items() if process.state not in "ZX"}
         daemons = {p.pid for p in table.values() if is_daemon_of(processes.command_line(p.pid), self._conf)}
         recorded = (read_text(under(self._dir, "supervisord.pid")) or "").strip()
         # While a process of a session lives its number is not given to another; a leader that is not ours is.
         if recorded.isdigit() and int(recorded) not in table:
             daemons.add(int(recorded))
-        return [p for p in table.values() if p.session in daemons and p.state not in "ZX" and self._is_ours(p.pid)]
+        return [p for p in table.values() if p.session in daemons and self._is_ours(p.pid)]
 
     def _is_ours(self, pid: int) -> bool:
         """Tell whether a process is a supervisord of this root or works in this root, as its programs do."""

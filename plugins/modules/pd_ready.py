@@ -39,29 +39,12 @@ options:
   services:
     description:
       - Processes to watch while waiting. When one ends, so does the waiting, with the last error lines of its log.
-      - Only processes of the host that the module runs on.
+      - Only processes of the host that the module runs on. Results of M(pdlab.pdlab.pd_server) can be given as they are.
+      - Used of each are C(name), C(pid), C(log) (its log file), and C(log_offset) and C(log_inode), which say where in
+        the log this start of the server begins (bytes; 0 when left out).
     type: list
     elements: dict
     default: []
-    suboptions:
-      name:
-        description: Name of the server.
-        type: str
-        required: true
-      pid:
-        description: Its process.
-        type: int
-      log:
-        description: Its log file.
-        type: path
-      log_offset:
-        description: Where in the log this start of the server begins, in bytes.
-        type: int
-        default: 0
-      log_inode:
-        description: Inode of the log at that moment, so that a log that was rotated since is read right.
-        type: int
-        default: 0
   timeout_s:
     description: Time limit of the whole gate, in seconds.
     type: float
@@ -202,18 +185,7 @@ def main() -> None:
         argument_spec={
             "servers": {"type": "list", "elements": "dict", "required": True},
             "router": {"type": "dict"},
-            "services": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "pid": {"type": "int"},
-                    "log": {"type": "path"},
-                    "log_offset": {"type": "int", "default": 0},
-                    "log_inode": {"type": "int", "default": 0},
-                },
-            },
+            "services": {"type": "list", "elements": "dict", "default": []},
             "timeout_s": {"type": "float", "default": 180.0},
             "poll_s": {"type": "float", "default": 0.2},
             "generation_timeout_s": {"type": "float", "default": 120.0},
@@ -225,6 +197,11 @@ def main() -> None:
     )
     options = module.params
     faults = server_faults(options["servers"])
+    faults += [
+        f"services[{index}].name: missing; name the server whose process it is"
+        for index, service in enumerate(options["services"])
+        if not service.get("name")
+    ]
     if options["router"] and not options["router"].get("url"):
         faults.append("router.url: missing; give the router as the plan has it")
     if faults:

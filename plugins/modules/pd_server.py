@@ -226,9 +226,13 @@ definition: {description: Text of the service definition., type: str, returned: 
 definition_path: {description: File of the service definition., type: str, returned: always}
 log: {description: File of the server's output., type: str, returned: always}
 log_offset: {description: Size in bytes of the log when the server was last started., type: int, returned: always}
+log_inode:
+  description: Inode of the log at that moment, 0 when there was none, so that a rotation since then can be told.
+  type: int
+  returned: always
 url: {description: Base URL of the server., type: str, returned: when started or restarted}
 seconds_to_ready:
-  description: Seconds from the start of this life to ready, null while it was not seen ready.
+  description: Seconds from the start of this life to when it was first seen ready, null before that.
   type: float
   returned: when started or restarted
 binding:
@@ -250,6 +254,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import engine_log, num
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import ENGINE_ROLES, PREFILL, ROUTER
 from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import deprecations, flag_faults, load_table
 from ansible_collections.pdlab.pdlab.plugins.module_utils.live_process import difference
+from ansible_collections.pdlab.pdlab.plugins.module_utils.log_rotation import rotate
 from ansible_collections.pdlab.pdlab.plugins.module_utils.server_service import (
     definition_of,
     ports_of,
@@ -443,7 +448,7 @@ class Server:
             self.module.exit_json(**result)
         if reasons:
             life = self.start(definition, text, status)
-            result["log_offset"] = life.log.offset
+            result.update(log_offset=life.log.offset, log_inode=life.log.inode)
         if self.params["wait"]:
             self.wait(definition, life or Life(digest(text), now(), engine_log.mark(self.log)), result, bool(reasons))
         self.module.exit_json(**{**result, **self.observed(self.manager.status(self.unit))})
@@ -536,6 +541,7 @@ class Server:
             self.manager.stop(self.unit, self.params["stop_timeout_s"])
         for folder in (work_dir(self.root), os.path.dirname(self.log)):
             os.makedirs(folder, mode=0o755, exist_ok=True)
+        rotate(self.log)
         self.manager.write(definition)
         life = Life(digest(text), now(), engine_log.mark(self.log))
         self.manager.start(self.unit)
@@ -633,6 +639,7 @@ class Server:
             "definition_path": self.manager.path(self.unit),
             "log": self.log,
             "log_offset": life.log.offset if life else 0,
+            "log_inode": life.log.inode if life else 0,
             **self.observed(status),
         }
 

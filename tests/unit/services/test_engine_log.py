@@ -15,6 +15,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_log import (
     plain,
     text_since,
 )
+from ansible_collections.pdlab.pdlab.plugins.module_utils.log_rotation import rotate
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 START = LogMark(0, 0)
@@ -172,3 +173,16 @@ def test_a_huge_log_costs_a_bounded_read(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_bytes(b"ValueError: early\n" + b"x" * 6_000_000 + b"\nKeyError: late\n")
     assert error_lines(str(log), START) == ["KeyError: late"]
+
+
+def test_a_large_log_is_rotated_as_supervisor_does_and_a_small_one_is_left(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    assert rotate(str(log), 3, 2) is False
+    for text in ("one", "two", "three"):
+        log.write_text(text)
+        assert rotate(str(log), 3, 2) is True
+    log.write_text("4")
+    assert rotate(str(log), 3, 2) is False
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "a.log": "4", "a.log.1": "three", "a.log.2": "two",
+    }  # fmt: skip

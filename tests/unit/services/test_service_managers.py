@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +231,28 @@ def test_a_text_that_is_there_is_not_written_again(tmp_path: Path) -> None:
     assert os.stat(path) == before
     assert before.st_mode & 0o777 == 0o600
     assert os.listdir(tmp_path) == ["f"]
+
+
+def test_what_an_unreaped_dead_supervisord_left_is_found(tmp_path: Path) -> None:
+    """The daemon is a zombie until its parent asks for it, and must count as dead before."""
+    script = (
+        "import os, subprocess\nos.setsid()\n"
+        "print(subprocess.Popen(['/bin/sleep', '60'], stdout=subprocess.DEVNULL, process_group=0).pid, flush=True)"
+    )
+    daemon = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=tmp_path)
+    assert daemon.stdout is not None
+    left = int(daemon.stdout.readline())
+    try:
+        os.waitid(os.P_PID, daemon.pid, os.WEXITED | os.WNOWAIT)
+        (tmp_path / "supervisor" / "conf.d").mkdir(parents=True)
+        (tmp_path / "supervisor" / "supervisord.pid").write_text(f"{daemon.pid}\n")
+        (tmp_path / "supervisor" / "conf.d" / "pdlab-x.conf").write_text("")
+        manager = SupervisorManager(str(tmp_path), "/no/such/supervisord")
+        assert manager.processes_of("pdlab-x") == [left]
+        assert "1 processes of it are left" in manager.status("pdlab-x").detail
+        assert manager.stop("pdlab-x", 1) is True
+        assert manager.processes_of("pdlab-x") == []
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(left, signal.SIGKILL)
+        daemon.wait()

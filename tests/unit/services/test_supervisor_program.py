@@ -21,7 +21,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.supervisor_manager imp
 from ansible_collections.pdlab.pdlab.plugins.module_utils.supervisor_program import LAUNCHER, program_text
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from supervisor.options import ServerOptions
+from supervisor.options import ServerOptions  # type: ignore[import-untyped]
 
 DEFINITION = ServiceDefinition(
     name="pdlab-prefill-0",

@@ -228,7 +228,7 @@ def test_a_cache_that_cannot_be_flushed_stops_the_recording(oracle: Oracle) -> N
 def test_comparing_without_a_reference_says_what_to_do(oracle: Oracle) -> None:
     result = oracle.compare()
     assert result["failed"]
-    assert "state: recorded" in result["msg"]
+    assert "records one from a colocated server" in result["msg"]
 
 
 def test_a_reference_of_other_settings_is_not_used_and_the_difference_named(oracle: Oracle) -> None:
@@ -257,6 +257,23 @@ def test_present_asks_for_nothing_but_the_settings(oracle: Oracle) -> None:
     assert (before["present"], before["failed"], after["present"]) == (False, False, True)
     assert before["reference"] == after["reference"] == reference
     assert {key for key, _ in oracle.stack.prefill.requests} == {"GET /server_info"}
+
+
+def test_a_reference_is_found_by_its_settings_while_no_server_runs(oracle: Oracle) -> None:
+    settings = {"args": {"page-size": 16}, "env": {}, "device": "cpu", "tp": 1}
+
+    def present(**more: Any) -> dict[str, Any]:
+        arguments = {**oracle.common, "state": "present", "settings": settings, **more}
+        return run_module(pd_oracle, oracle.capsys, arguments)
+
+    assert present()["present"] is False
+    path = Path(oracle.record(settings=settings)["reference_file"])
+    oracle.colocated.close()
+    assert present()["present"] is True
+    assert present(settings={**settings, "tp": 2})["present"] is False
+    assert present(engine_fingerprint="engine-2")["present"] is False
+    path.write_text(path.read_text().replace("-0.", "-1.", 1))
+    assert present()["present"] is False
 
 
 def test_lengths_come_from_the_running_engine_unless_given(oracle: Oracle) -> None:

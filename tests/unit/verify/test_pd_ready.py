@@ -46,12 +46,13 @@ def test_check_mode_sends_nothing(stack: Stack, capsys: Capture) -> None:
 
 def test_every_fault_of_the_arguments_is_listed_at_once(capsys: Capture) -> None:
     servers = [{"name": "a", "role": "prefil"}, {"name": "b", "role": "prefill", "address": "x", "port": 1, "url": "u"}]
-    result = run_module(pd_ready, capsys, {"servers": servers, "router": {"name": "router"}})
+    result = run_module(pd_ready, capsys, {"servers": servers, "router": {"name": "router"}, "services": [{"pid": 1}]})
     for words in (
         "servers[0]: address, port, url missing",
         "servers[0].role",
         "servers[1].bootstrap_port",
         "router.url",
+        "services[0].name",
     ):
         assert words in result["msg"]
 
@@ -76,6 +77,11 @@ def test_a_watched_process_that_dies_ends_the_waiting_with_its_error_lines(
     assert f"prefill-0, PID {child.pid}, has ended" in result["msg"]
     assert "Not enough memory" in result["msg"]
     assert "of the start before" not in result["msg"]
+
+
+def test_results_of_pd_server_can_be_watched_as_they_are(stack: Stack, capsys: Capture) -> None:
+    service = {"name": "decode-0", "role": "decode", "pid": os.getpid(), "pids": [1], "argv": ["x"], "changed": True}
+    assert run_module(pd_ready, capsys, arguments(stack, services=[service]))["ok"]
 
 
 def test_a_process_that_lives_or_has_no_pid_is_no_reason_to_stop() -> None:
