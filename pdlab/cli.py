@@ -236,6 +236,7 @@ def preflight(
     as_json: AsJson = False,
 ) -> None:
     """Look at the box and judge it. Exit status 3 when something forbids a deployment."""
+    from pdlab.preflight import build_preflight
     from pdlab.tables import verdict_table
 
     options = options_of(inventory, limit=limit, extra_vars=extra_vars, verbose=verbose)
@@ -244,7 +245,7 @@ def preflight(
     code = session.run("preflight")
     verdicts = session.folder.read().host_records("preflight") if session.folder else {}
     if as_json:
-        print_json({"ok": code is Exit.OK, "hosts": list(verdicts.values())})
+        print_json(build_preflight(verdicts.values()).model_dump(mode="json"))
     else:
         for record in verdicts.values():
             console.print(verdict_table(record, console.width))
@@ -384,7 +385,10 @@ def down(
     outcome = play_quietly("down", options, err)
     print_failures(outcome)
     stopped = [
-        str(result.result.get("name")) for result in outcome.of_action("pd_server") if result.result.get("changed")
+        str(item.get("name"))
+        for result in outcome.of_action("pd_server")
+        for item in result.each()
+        if item.get("changed") and item.get("reasons")
     ]
     if as_json:
         print_json({"ok": outcome.ok, "stopped": stopped})

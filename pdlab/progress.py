@@ -6,9 +6,13 @@ Stages are announced by the collection's `stage` action, so that both doors name
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from ansible_collections.pdlab.pdlab.plugins.module_utils.bench_progress import PROGRESS_PREFIX
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
@@ -17,9 +21,9 @@ from rich.text import Text
 
 from pdlab.runner import COLLECTION, TaskResult
 
-# The benchmark's action plug-in marks its progress lines so; everything else that is said is Ansible's.
-PROGRESS_PREFIX = "pdlab-progress: "
 PLAIN_EVERY_S = 15.0
+# Ansible's own tasks in front of each role; nobody waits for them.
+UNINTERESTING = "Validating arguments"
 
 
 @dataclass
@@ -44,14 +48,19 @@ class Progress:
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
         self._spinner = Spinner("dots")
         self._last_plain = 0.0
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Progress:
         if self._live:
             self._live.start()
             self._refresh()
+        else:
+            threading.Thread(target=self._heartbeat, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._stop.set()
         self.close_stage(ok=None)
         if self._live:
             self._live.stop()
@@ -59,12 +68,11 @@ class Progress:
     # --- Listener ----------------------------------------------------------------------------------------------
 
     def task_started(self, play: str, task: str) -> None:
-        if self.stages:
+        if self.stages and UNINTERESTING not in task:
             # "role : task" is Ansible's spelling; the role's name is what a reader looks for.
             self.stages[-1].task = task.replace("pdlab.pdlab.", "")
             self.stages[-1].note = ""
         self._refresh()
-        self._plain_heartbeat()
 
     def task_done(self, result: TaskResult) -> None:
         if result.action == f"{COLLECTION}.stage":
@@ -72,6 +80,8 @@ class Progress:
                 self.close_stage(ok=bool(result.result.get("stage_ok", True)))
             else:
                 self._open_stage(str(result.result.get("stage")))
+        elif result.action == f"{COLLECTION}.preflight":
+            self._verdicts(result.result)
         elif self.details and result.result.get("changed"):
             self._print(Text(f"    changed: {result.task.replace('pdlab.pdlab.', '')} ({result.host})", style="yellow"))
         for warning in result.result.get("warnings") or ():
@@ -85,7 +95,7 @@ class Progress:
             if line.startswith(PROGRESS_PREFIX) and self.stages:
                 self.stages[-1].note = line.removeprefix(PROGRESS_PREFIX).strip()
                 self._refresh()
-                self._plain_heartbeat(say=self.stages[-1].note)
+                self._say_plainly(self.stages[-1].note)
 
     # --- stages ------------------------------------------------------------------------------------------------
 
@@ -112,15 +122,27 @@ class Progress:
     def _print(self, text: Text) -> None:
         self.console.print(text, soft_wrap=True, highlight=False)
 
-    def _plain_heartbeat(self, say: str | None = None) -> None:
+    def _verdicts(self, result: Mapping[str, Any]) -> None:
+        """What preflight found and does not forbid a deployment: a person wants to know before it goes on."""
+        for verdict in result.get("verdicts") or ():
+            if not verdict.get("ok") and verdict.get("severity") != "veto":
+                cure = f" -> {verdict['cure']}" if verdict.get("cure") else ""
+                self._print(Text(f"  {verdict['severity']}: {verdict['seen']}{cure}", style="yellow"))
+
+    def _heartbeat(self) -> None:
         """Without a terminal, say now and then what goes on, so that a log shows life."""
-        now = time.monotonic()
+        while not self._stop.wait(1.0):
+            stage = self.stages[-1] if self.stages else None
+            if stage and stage.seconds is None and time.monotonic() - self._last_plain >= PLAIN_EVERY_S:
+                self._say_plainly(stage.note or stage.task)
+
+    def _say_plainly(self, what: str) -> None:
         if self._live or not self.stages or self.stages[-1].seconds is not None:
             return
-        if now - self._last_plain >= PLAIN_EVERY_S or say:
-            self._last_plain = now
+        with self._lock:
+            self._last_plain = time.monotonic()
             stage = self.stages[-1]
-            self._print(Text(f"{stage.name:<12}{say or stage.task}  ({now - stage.started:.0f} s)"))
+            self._print(Text(f"{stage.name:<12}{what}  ({self._last_plain - stage.started:.0f} s)"))
 
     def _refresh(self) -> None:
         if self._live:

@@ -61,9 +61,16 @@ class TaskResult:
     action: str
     result: Mapping[str, Any]
 
+    def each(self) -> list[Mapping[str, Any]]:
+        """The results of a loop's items, or the one result of a task without a loop."""
+        return list(self.result.get("results") or [self.result])
+
     @property
     def message(self) -> str:
         """What went wrong, in the module's own words."""
+        failed = [item for item in self.each() if item.get("failed")]
+        if "results" in self.result and failed:
+            return "\n".join(str(item.get("msg") or "no message").strip() for item in failed)
         text = self.result.get("msg") or self.result.get("stderr") or self.result.get("exception") or "no message"
         return str(text).strip()
 

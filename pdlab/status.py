@@ -7,6 +7,7 @@ the inventory says, and they say why.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -56,7 +57,7 @@ def build_status(outcome: Outcome) -> Status:
     for entry in outcome.results:
         action = entry.action.removeprefix(f"{COLLECTION}.")
         if action == "pd_server":
-            services += [_service(entry.host, result) for result in _each(entry)]
+            services += [_service(entry.host, result) for result in entry.each()]
         elif action in ("locked_venv", "model_files"):
             name = {"locked_venv": "engine", "model_files": "model"}[action]
             parts.append(_part(name, entry))
@@ -66,11 +67,7 @@ def build_status(outcome: Outcome) -> Status:
     return Status(ok=ok, services=services, parts=parts)
 
 
-def _each(entry: TaskResult) -> list[dict[str, Any]]:
-    return list(entry.result.get("results") or [entry.result])
-
-
-def _service(host: str, result: dict[str, Any]) -> ServiceState:
+def _service(host: str, result: Mapping[str, Any]) -> ServiceState:
     why = [str(reason) for reason in result.get("reasons") or []]
     if result.get("failed"):
         why = [str(result.get("msg"))]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pdlab import results
+from pdlab import preflight, results, status, topology
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "schemas"
 
@@ -22,6 +22,9 @@ Schemas = dict[str, dict[str, Any]]
 # Each entry gives JSON Schemas by document name. A new document is one more row here.
 REGISTRY: list[Callable[[], Schemas]] = [
     results.schemas,
+    lambda: {"plan": topology.Plan.model_json_schema()},
+    lambda: {"preflight": preflight.Preflight.model_json_schema()},
+    lambda: {"status": status.Status.model_json_schema()},
 ]
 
 
