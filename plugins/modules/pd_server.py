@@ -136,7 +136,9 @@ options:
     description: The supervisord to start when none runs for this O(root). Default O(root)/supervisor/venv/bin/supervisord.
     type: path
   flag_table:
-    description: Table of the flags that the installed engine knows. Flags are checked when the file exists.
+    description:
+      - File of the table of flags that the installed engine knows. It is made by asking the engine's own parser when
+        it is missing, so name it after the engine's fingerprint. Flags are not checked when left out.
     type: path
   engine_fingerprint:
     description: Names the content of the engine's environment, so that a new engine means a restart.
@@ -252,7 +254,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import engine_log, numa_binding, processes
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import ENGINE_ROLES, PREFILL, ROUTER
-from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import deprecations, flag_faults, load_table
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flag_table import FlagTableError, ensure_table
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import deprecations, flag_faults
 from ansible_collections.pdlab.pdlab.plugins.module_utils.live_process import difference
 from ansible_collections.pdlab.pdlab.plugins.module_utils.log_rotation import rotate
 from ansible_collections.pdlab.pdlab.plugins.module_utils.server_service import (
@@ -504,16 +507,17 @@ class Server:
         self.fail_on(faults)
 
     def flag_check(self, definition: ServiceDefinition) -> list[str]:
-        """Return the faults of the flags when there is a table to hold them against."""
-        path = self.params["flag_table"]
-        if not path or not os.path.exists(path):
+        """Return the faults of the flags, held against what the installed engine's own parser knows."""
+        path, python = self.params["flag_table"], self.params["python"]
+        if not path or self.params["role"] == ROUTER or not os.access(python, os.X_OK):
+            return []
+        if self.module.check_mode and not os.path.exists(path):
+            self.module.warn(f"{self.params['name']}: its flags are not checked; the engine has not listed them yet")
             return []
         try:
-            table = load_table(path)
-        except ValueError as error:
-            return [f"flag_table: {error}"]
-        if ("router" in str(table.get("engine"))) != (self.params["role"] == ROUTER):
-            return []  # a table of the other program: the router's flags are not the engine's
+            table = ensure_table(python, path)
+        except FlagTableError as error:
+            return [str(error)]
         for sentence in deprecations(definition.argv, table, self.params["name"]):
             self.module.warn(sentence)
         return flag_faults(definition.argv, table, self.params["name"])

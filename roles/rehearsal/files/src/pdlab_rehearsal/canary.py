@@ -36,10 +36,13 @@ THREADS = 2  # fixed: the order of float additions, and with it every bit of the
 STEPS = 200
 REPORT_EVERY = 100
 ASK_BATCH = 16
-# (rows, ids in a row) of random ids, each for its equal share of the steps. Short rows first, since long ones alone
-# teach nothing in this time; then longer ones, since what is learnt at 48 ids does not carry to 128.
-RANDOM_SHAPES = ((8, 48), (8, 48), (3, 128), (1, 512), (1, 2048))
+# (rows, ids in a row) of random ids. Short rows alone at first, since long ones teach nothing in this time; then all
+# in turn, since what is learnt at 48 ids does not carry to 128, and is forgotten again where only long rows follow.
+FIRST_SHAPE, FIRST_SHARE = (8, 48), 0.4
+LATER_SHAPES = ((3, 128), (1, 512), (8, 48), (1, 2048))
 PEAK_RATE = 3e-3
+ATTEMPTS = 3  # another processor rounds otherwise, and a seed that is good on one may fail there
+NEXT_SEED = 1_000_003
 NOT_ASKED = -100  # cross_entropy's own mark for "no loss here"
 
 USER, ASSISTANT, SYSTEM, END, PAD = "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "<|pad|>"
@@ -220,7 +223,7 @@ def train(tokenizer: Any, seed: int, steps: int = STEPS) -> Llama:
     lessons = Lessons(tokenizer, seed)
     for step in range(1, steps + 1):
         optimizer.zero_grad(set_to_none=True)
-        shape = RANDOM_SHAPES[(step - 1) * len(RANDOM_SHAPES) // steps]
+        shape = FIRST_SHAPE if step <= FIRST_SHARE * steps else LATER_SHAPES[step % len(LATER_SHAPES)]
         total = 0.0
         for ids, labels in (lessons.asked(), lessons.scattered(*shape)):
             wanted = torch.tensor(labels)
@@ -240,7 +243,7 @@ def train(tokenizer: Any, seed: int, steps: int = STEPS) -> Llama:
 def wrong_answers(model: Llama, tokenizer: Any) -> list[str]:
     """What the model gets wrong in the precision that is saved, in words; empty when it is fit to be used.
 
-    Asked are every question and random prompts of 8 to 1024 ids. Greedy decoding gives a text exactly when each of
+    Asked are every question and random prompts of 16 to 2048 ids. Greedy decoding gives a text exactly when each of
     its ids is the likeliest after the ones before it, which one pass shows.
     """
     import torch
@@ -254,7 +257,7 @@ def wrong_answers(model: Llama, tokenizer: Any) -> list[str]:
         for way in ways
     ]
     for number in range(48):
-        ids = [rng.randrange(len(echo)) for _ in range(8 << (number % 8))]
+        ids = [rng.randrange(len(echo)) for _ in range(16 << (number % 8))]
         exams.append((f"a random prompt of {len(ids)} ids", ids, [echo[ids[-2]], echo[ids[-1]]] * 8))
     wrong = []
     with torch.inference_mode():
@@ -335,10 +338,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     start = time.monotonic()
     tokenizer = make_tokenizer()
-    model = train(tokenizer, args.seed)
-    wrong = wrong_answers(model, tokenizer)
-    if wrong:
-        print("canary: trained, but not fit to be used: " + "; ".join(wrong[:5]), file=sys.stderr)
+    for attempt in range(ATTEMPTS):
+        model = train(tokenizer, args.seed + attempt * NEXT_SEED)
+        wrong = wrong_answers(model, tokenizer)
+        if not wrong:
+            break
+        print(f"not fit to be used, trained again from another seed: {'; '.join(wrong[:3])}", flush=True)
+    else:
+        print(f"canary: {ATTEMPTS} trainings gave no model that answers as it should", file=sys.stderr)
         return 1
     save(model, tokenizer, out_dir, args.seed)
     print(f"canary model in {out_dir}, {time.monotonic() - start:.1f} s", flush=True)

@@ -10,7 +10,7 @@ from sglang.srt.platforms.device_mixin import PlatformEnum
 from sglang.srt.platforms.interface import SRTPlatform
 
 
-class RehearsalPlatform(CpuDeviceMixin, SRTPlatform):  # type: ignore[misc]
+class RehearsalPlatform(CpuDeviceMixin, SRTPlatform):  # type: ignore[misc,unused-ignore]
     """A CPU that SGLang takes for foreign hardware, so that it asks for nothing compiled.
 
     The default capabilities (no triton, no graphs, no pynccl) are right as they are.
@@ -34,12 +34,12 @@ class RehearsalPlatform0517(RehearsalPlatform):
     def get_mha_kv_pool_cls(self) -> type[Any]:
         from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
 
-        return MHATokenToKVPool  # type: ignore[no-any-return]
+        return MHATokenToKVPool  # type: ignore[no-any-return,unused-ignore]
 
     def get_paged_allocator_cls(self) -> type[Any]:
         from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
 
-        class OneTokenPages(TokenToKVPoolAllocator):  # type: ignore[misc]
+        class OneTokenPages(TokenToKVPoolAllocator):  # type: ignore[misc,unused-ignore]
             """Pages of one token, 0.5.17's default; its allocator for larger pages needs triton."""
 
             def __init__(self, size: int, *, page_size: int, **rest: Any) -> None:
