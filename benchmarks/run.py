@@ -107,7 +107,7 @@ class Bench:
     def own_sync(self, cache: Path | None, rebuild: bool) -> float:
         """Seconds of the engine role's environment task, as it reports them."""
         env = {**self.env, **({"UV_CACHE_DIR": str(cache)} if cache else {})}
-        argv = [
+        argv: list[str | Path] = [
             BIN / "ansible-playbook",
             "playbooks/deploy.yml",
             "--tags",

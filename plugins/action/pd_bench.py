@@ -175,6 +175,8 @@ class Interrupted(BaseException):
 @contextlib.contextmanager
 def _signals_as_exceptions() -> Iterator[None]:
     """While the job runs, let a signal unwind the stack: Ansible's worker would otherwise end where it stands."""
+    interrupted = False
+    before: dict[signal.Signals, Any] = {}
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
         nonlocal interrupted
@@ -186,8 +188,6 @@ def _signals_as_exceptions() -> Iterator[None]:
         signal.alarm(CLEAN_UP_S)
         raise Interrupted(signal.Signals(number).name)
 
-    interrupted = False
-    before: dict[signal.Signals, Any] = {}
     # Elsewhere than in a main thread signals are not to be had.
     with contextlib.suppress(ValueError):
         for number in (signal.SIGINT, signal.SIGTERM):

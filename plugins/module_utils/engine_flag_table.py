@@ -44,6 +44,8 @@ def ensure_table(python: str, path: str) -> dict[str, Any]:
             ) from error
         raise FlagTableError(f"the engine's flags cannot be listed: {error}") from error
     except ValueError as error:
-        raise FlagTableError(f"the engine at {python} listed its flags in a way that cannot be read: {error}") from error
+        raise FlagTableError(
+            f"the engine at {python} listed its flags in a way that cannot be read: {error}"
+        ) from error
     os.replace(fresh, path)
     return table

@@ -28,7 +28,17 @@ def test_check_mode_before_a_first_deployment_goes_through_and_touches_nothing(p
 
 def test_up_passes_and_says_how_to_use_what_runs(first_up: Done, pdlab: Pdlab) -> None:
     assert first_up.status == 0, first_up.text
-    for word in ("preflight", "deploy", "ready", "verify", "benchmark", "report", "http://127.0.0.1:8000", "curl", "ask"):
+    for word in (
+        "preflight",
+        "deploy",
+        "ready",
+        "verify",
+        "benchmark",
+        "report",
+        "http://127.0.0.1:8000",
+        "curl",
+        "ask",
+    ):
         assert word in first_up.out
     assert str(pdlab.latest() / "report.html") in first_up.out.replace("\n", "")
 
@@ -93,11 +103,7 @@ def test_a_changed_argument_restarts_that_server_alone(deployed: Pdlab) -> None:
     before = {name: deployed.pid_of(name) for name in ("prefill-0", "decode-0")}
     servers = deployed("plan", "--json").json()["servers"]
     change = [
-        {
-            key: server[key]
-            for key in ("name", "role", "port", "bootstrap_port", "args")
-            if server[key] is not None
-        }
+        {key: server[key] for key in ("name", "role", "port", "bootstrap_port", "args") if server[key] is not None}
         for server in servers
     ]
     common = {"attention-backend", "sampling-backend", "disable-overlap-schedule", "max-total-tokens"}

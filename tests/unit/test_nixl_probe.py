@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
+# SPDX-License-Identifier: Apache-2.0
 """The NIXL probe without NIXL: arguments, what it reads out of UCX's log, and that it says why and leaves nothing."""
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import stat
 import sys
 import time
@@ -99,9 +101,15 @@ def test_the_owner_of_a_port_is_named_with_pid_and_command(listening: int) -> No
     assert found["own"] is False
 
 
-def test_a_process_that_runs_from_below_the_root_is_pdlabs_own(listening: int) -> None:
-    program = next(item for item in Path("/proc/self/cmdline").read_text().split("\0") if item.startswith("/"))
-    (found,) = ports.read_ports(Source(), [listening], str(Path(program).parent))
+def test_a_process_that_runs_from_below_the_root_is_pdlabs_own() -> None:
+    serve = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", serve], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin and child.stdout
+        port = int(child.stdout.readline())
+        (found,) = ports.read_ports(Source(), [port], str(Path(sys.executable).parent))
+        child.stdin.close()
     assert found["own"] is True
 
 
