@@ -19,3 +19,4 @@ class CollectionHook(BuildHookInterface[Any]):
         for name in ("roles", "plugins", "playbooks", "meta", "galaxy.yml"):
             build_data["force_include"][name] = f"{COLLECTION}/{name}"
         build_data["force_include"]["inventory"] = "pdlab/inventory"
+        build_data["force_include"]["ansible.cfg"] = "pdlab/ansible.cfg"

@@ -22,24 +22,16 @@ find_python() {
     exit 1
 }
 
-make_venv() { # with uv when it is there, with Python's own venv otherwise
+make_venv() { # needs neither pip nor the package python3-venv
     local python=$1
     if command -v uv >/dev/null; then
         uv venv --quiet --clear --python "$python" "$venv"
-        return
+    elif "$python" -m venv --clear "$venv" >/dev/null 2>&1; then
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
+    else
+        "$python" -m venv --clear --without-pip "$venv"
+        "$venv/bin/python" scripts/get_uv.py "$uv_version" "$lock" "$venv/bin"
     fi
-    if ! "$python" -m venv --clear "$venv" >/dev/null 2>&1; then
-        if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-            say "installing python3-venv"
-            apt-get update -qq
-            DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3-venv >/dev/null
-        else
-            say "Python cannot make virtual environments here: sudo apt-get install python3-venv"
-            exit 1
-        fi
-        "$python" -m venv --clear "$venv"
-    fi
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
 }
 
 python=$(find_python)

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import stat
+import subprocess
 import sys
 import time
 from pathlib import Path
