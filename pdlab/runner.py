@@ -251,7 +251,8 @@ def run_playbook(
     if cancellation.requested:
         outcome.status = "cancelled"
     else:
-        outcome.status = "successful" if runner.rc == 0 else "failed"
+        # A run without a single task has not succeeded in anything, whatever Ansible says.
+        outcome.status = "successful" if runner.rc == 0 and outcome.results else "failed"
     if not outcome.ok and not outcome.failures:
         outcome.output += _stdout(private_dir / "artifacts" / playbook)
     return outcome

@@ -123,6 +123,9 @@ class Session:
             return Exit.BUSY
         if any(failure.result.get("failed_points") for failure in self.outcome.failures):
             return Exit.BENCHMARK_FAILED
+        if "pd_answers" in actions:
+            # Also the one that is asked again after the benchmark, in the report stage.
+            return Exit.WRONG_ANSWER
         return BY_STAGE.get(stage or "", Exit.ERROR)
 
 
