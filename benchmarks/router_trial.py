@@ -138,7 +138,7 @@ def answers_right(url: str, limit_s: float = REQUEST_LIMIT_S) -> tuple[bool, str
 
 def generation(tokens: int, words: int = 24) -> dict[str, Any]:
     """A greedy request whose prompt is new each time, so that no cache answers it."""
-    prompt = " ".join(f"{random.getrandbits(16):04x}" for _ in range(words))  # noqa: S311
+    prompt = " ".join(f"{random.getrandbits(16):04x}" for _ in range(words))
     return {
         "text": f"Repeat after me: {prompt}",
         "sampling_params": {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True},
@@ -366,7 +366,9 @@ class Bench:
         """Store a cell at once, so that a stopped run loses nothing."""
         cell["load_average"] = [rounded(load_before, 1), rounded(os.getloadavg()[0], 1)]
         self.cells.append(cell)
-        print(json.dumps({key: value for key, value in cell.items() if key not in ("samples_ms", "timeline")}), flush=True)
+        print(
+            json.dumps({key: value for key, value in cell.items() if key not in ("samples_ms", "timeline")}), flush=True
+        )
         if self.arguments.json:
             self.arguments.json.write_text(document(self.cells), encoding="utf-8")
 
@@ -410,7 +412,9 @@ class Bench:
         self.keep({"trial": "ttft", "router": "direct", "flags": "-", **spread(samples["direct"])}, load)
         for setting in self.settings:
             added = [here - bare for here, bare in zip(samples[setting.name], samples["direct"], strict=True)]
-            cell = setting.cell("ttft", **spread(samples[setting.name]), added_ms=spread(added), interval=interval(added))
+            cell = setting.cell(
+                "ttft", **spread(samples[setting.name]), added_ms=spread(added), interval=interval(added)
+            )
             self.keep(cell, load)
 
     def direct(self) -> Reply:
@@ -420,7 +424,7 @@ class Bench:
             "stream": True,
             "bootstrap_host": urlsplit(self.prefill.url).hostname,
             "bootstrap_port": self.prefill.bootstrap_port,
-            "bootstrap_room": random.getrandbits(62),  # noqa: S311
+            "bootstrap_room": random.getrandbits(62),
         }
         other = threading.Thread(target=call, args=(self.prefill.url + "/generate", body), daemon=True)
         other.start()
@@ -445,11 +449,14 @@ class Bench:
             with self.running(setting) as router:
                 self.until_right(router)
                 workers = call(setting.url + "/workers").json()
-                listed = workers.get("workers") if isinstance(workers, dict) else workers
+                listed = (workers.get("workers") if isinstance(workers, dict) else workers) or []
                 cell["workers"] = {
                     "top": sorted(workers) if isinstance(workers, dict) else "list",
                     "seen": [
-                        {key: worker.get(key) for key in ("worker_type", "url", "bootstrap_port", "is_healthy", "status")}
+                        {
+                            key: worker.get(key)
+                            for key in ("worker_type", "url", "bootstrap_port", "is_healthy", "status")
+                        }
                         for worker in listed
                     ],
                     "keys": sorted({key for worker in listed for key in worker}),
@@ -753,7 +760,9 @@ def table(cells: Iterable[Cell]) -> str:
     """One Markdown table a trial, one row a cell, routers side by side."""
     parts = []
     for trial in TRIALS:
-        rows = sorted((cell for cell in cells if cell["trial"] == trial), key=lambda cell: (cell["flags"], cell["router"]))
+        rows = sorted(
+            (cell for cell in cells if cell["trial"] == trial), key=lambda cell: (cell["flags"], cell["router"])
+        )
         if not rows:
             continue
         heads = ["router", "flags", *(head for head, _ in COLUMNS[trial]), "load"]
@@ -767,7 +776,7 @@ def table(cells: Iterable[Cell]) -> str:
 def settings_of(arguments: argparse.Namespace) -> list[Setting]:
     """Every router with every set of flags that is meant for it."""
     sets = [item.partition("=") for item in arguments.flags or ["default="]]
-    settings = []
+    settings: list[Setting] = []
     for label, _, flags in sets:
         wanted, _, label = label.rpartition(":")
         for router in arguments.router:

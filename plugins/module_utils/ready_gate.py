@@ -9,8 +9,10 @@ sglang 0.5.23: srt/entrypoints/http_server.py (/ready, /server_info), srt/disagg
 from __future__ import annotations
 
 import ipaddress
+import queue
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,6 +23,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import CO
 
 REQUEST_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 5.0
+WATCH_S = 0.2
 # A prefill rank tries 5 times with 1, 2, 4 and 8 s between and then gives up for good, its server still "healthy"
 # (common/conn.py, _register_topology_row).
 REGISTRATION_S = 20.0
@@ -144,13 +147,36 @@ class ReadyGate:
             reason = self.stop_reason()
             if reason:
                 return Outcome(False, seen, reason, final=True)
-            outcome = check()
-            seen = outcome.seen
+            outcome = self._look(check)
+            seen = outcome.seen or seen
             if outcome.ok or outcome.final or time.monotonic() + self.poll_s > deadline:
                 # A server that died during the look explains the look.
                 reason = None if outcome.ok else self.stop_reason()
                 return outcome._replace(why=reason) if reason else outcome
             time.sleep(self.poll_s)
+
+    def _look(self, check: Callable[[], Outcome]) -> Outcome:
+        """Run one look beside watching the servers: a request to a dead one would hold it up until its time limit."""
+        looked: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
+
+        def look() -> None:
+            try:
+                looked.put(check())
+            except BaseException as error:
+                looked.put(error)
+
+        threading.Thread(target=look, daemon=True).start()
+        while True:
+            try:
+                outcome = looked.get(timeout=WATCH_S)
+            except queue.Empty:
+                reason = self.stop_reason()
+                if reason:
+                    return Outcome(False, "", reason, final=True)
+                continue
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return outcome
 
     # 1 -------------------------------------------------------------------------------------------------------------
 

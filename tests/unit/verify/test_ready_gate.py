@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -91,6 +92,23 @@ def test_a_server_that_dies_ends_the_waiting_at_once(stack: Stack) -> None:
     started = time.monotonic()
     result = gate(stack, timeout_s=60, stop_reason=lambda: next(looks, "The process of prefill-0 has ended."))
     assert "has ended" in failed_step(result)["why"]
+    assert time.monotonic() - started < 5
+
+
+def test_a_server_that_dies_during_the_generation_is_not_waited_for_until_the_requests_time_limit(stack: Stack) -> None:
+    asked = threading.Event()
+
+    def hang(_body: Any) -> Any:
+        asked.set()
+        time.sleep(6)
+        return (200, "")
+
+    stack.router.routes["POST /generate"] = hang
+    started = time.monotonic()
+    died = "The process of prefill-0 has ended."
+    result = gate(stack, timeout_s=60, stop_reason=lambda: died if asked.is_set() else None)
+    assert failed_step(result)["id"] == "generation"
+    assert failed_step(result)["why"] == died
     assert time.monotonic() - started < 5
 
 
