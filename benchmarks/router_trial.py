@@ -125,10 +125,10 @@ def _has_text(line: str) -> bool:
         return False
 
 
-def answers_right(url: str, limit_s: float = REQUEST_LIMIT_S) -> tuple[bool, str]:
-    """Ask the known question at an OpenAI-compatible address."""
-    body = {"model": "any", "temperature": 0, "max_tokens": 16, "messages": [{"role": "user", "content": QUESTION}]}
-    reply = call(url + "/v1/chat/completions", body, limit_s)
+def answers_right(url: str, model: str) -> tuple[bool, str]:
+    """Ask the known question at an OpenAI-compatible address. smg wants the model's right name."""
+    body = {"model": model, "temperature": 0, "max_tokens": 16, "messages": [{"role": "user", "content": QUESTION}]}
+    reply = call(url + "/v1/chat/completions", body)
     answer = reply.json()
     try:
         return ANSWER in str(answer["choices"][0]["message"]["content"]), reply.error()
@@ -317,6 +317,7 @@ class Bench:
         url, bootstrap_port = arguments.prefill
         self.prefill = Prefill(url.rstrip("/"), int(bootstrap_port), self.logs)
         self.decode: str = arguments.decode.rstrip("/")
+        self.model: str = (call(self.decode + "/v1/models").json() or {"data": [{"id": ""}]})["data"][0]["id"]
         self.cells: list[Cell] = []
         if arguments.json and arguments.json.exists():
             self.cells = json.loads(arguments.json.read_text(encoding="utf-8"))["cells"]
@@ -350,9 +351,11 @@ class Bench:
                 raise SystemExit(f"{router.setting.name} ended with {router.process.returncode}, see {router.log}")
             if ready_s is None and call(router.setting.url + "/readiness", limit_s=2).status == 200:
                 ready_s = time.perf_counter() - router.started
-            right, error = answers_right(router.setting.url)
+            right, error = answers_right(router.setting.url, self.model)
             now = time.perf_counter() - router.started
             if right:
+                if ready_s is None and call(router.setting.url + "/readiness", limit_s=2).status == 200:
+                    ready_s = now
                 return {
                     "readiness_s": rounded(ready_s),
                     "right_answer_s": rounded(now),
@@ -360,7 +363,9 @@ class Bench:
                 }
             refused[error] += 1
             time.sleep(0.05)
-        raise SystemExit(f"{router.setting.name} gave no right answer in {limit_s:g} s, see {router.log}")
+        raise SystemExit(
+            f"{router.setting.name} gave no right answer in {limit_s:g} s ({dict(refused)}), see {router.log}"
+        )
 
     def keep(self, cell: Cell, load_before: float) -> None:
         """Store a cell at once, so that a stopped run loses nothing."""
@@ -531,7 +536,7 @@ class Bench:
                         name = router.setting.name
                         if name not in readiness and call(router.setting.url + "/readiness", limit_s=2).status == 200:
                             readiness[name] = time.perf_counter()
-                        if name in readiness and name not in right and answers_right(router.setting.url)[0]:
+                        if name in readiness and name not in right and answers_right(router.setting.url, self.model)[0]:
                             right[name] = time.perf_counter()
                     time.sleep(0.1)
                 if ready_at is None:

@@ -82,6 +82,9 @@ def _tree_sha256(sources: list[Path]) -> str:
     """One hash over the names and contents of all source files, in a fixed order."""
     digest = hashlib.sha256()
     for source in sources:
-        for path in sorted(p for p in source.rglob("*") if p.is_file() and not SKIPPED_PARTS & set(p.parts)):
-            digest.update(str(path.relative_to(source)).encode() + b"\0" + path.read_bytes() + b"\0")
+        # Judged by the path below the source: the checkout itself may lie in a folder called build.
+        for path in sorted(source.rglob("*")):
+            relative = path.relative_to(source)
+            if path.is_file() and not SKIPPED_PARTS & set(relative.parts):
+                digest.update(str(relative).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

@@ -31,9 +31,11 @@ from typing import Any
 
 BACKEND = "UCX"
 ERROR_LINES = 8
+PIECE = 1 << 24  # bytes of the pattern made at a time; getrandbits takes fewer than 2^31 bits
 PR_SET_PDEATHSIG = 1
 # The causes that a reader can act on, by the words that NIXL, UCX or Python use for them.
 CAUSES = (
+    ("does not enable CUDA memory support", "UCX_TLS is set and leaves CUDA memory out; add cuda_copy, or cuda"),
     ("No module named 'nixl", "nixl is not installed in this Python"),
     ("is not installed", "the nixl package for this CUDA version is not installed"),
     ("detected as host by UCX", "this UCX was built without its CUDA module, so it takes GPU memory for host memory"),
@@ -119,7 +121,9 @@ class GpuMemory:
 
 def pattern(seed: int, size: int) -> bytes:
     """Bytes that both sides can make and that have no period, so that a misplaced block shows."""
-    return random.Random(seed).getrandbits(8 * size).to_bytes(size, "little")
+    generator = random.Random(seed)
+    pieces = [min(PIECE, size - start) for start in range(0, size, PIECE)]
+    return b"".join(generator.getrandbits(8 * piece).to_bytes(piece, "little") for piece in pieces)
 
 
 def endpoint(role: str, memory: Any) -> tuple[Any, Any]:
@@ -289,8 +293,10 @@ def with_tail(cause: str, lines: list[str]) -> str:
 
 
 def is_chatter(line: str) -> bool:
-    """Whether a line is one of those that UCX was asked to print."""
-    return " UCX  INFO " in line or " UCX  DIAG " in line or bool(re.search(r"\] +[|+]", line))
+    """Whether a line says only that things go as they should."""
+    return any(mark in line for mark in (" UCX  INFO ", " UCX  DIAG ", " NIXL INFO ")) or bool(
+        re.search(r"\] +[|+]", line)
+    )
 
 
 def ucx_version(log: str) -> str | None:
@@ -299,14 +305,15 @@ def ucx_version(log: str) -> str | None:
     return found.group(1) if found else None
 
 
-def transport(log: str, size: int) -> str | None:
+def transport(log: str, size: int, memory: str) -> str | None:
     """How UCX says that it does a write of ``size`` bytes, as "description config"; None when it did not say.
 
-    UCX_PROTO_INFO=y prints a table for each operation and pair of endpoints; the last write table to another process
-    is the one of the probe, and its row for ``size`` is what was used.
+    UCX_PROTO_INFO=y prints a table for each operation, pair of endpoints and kinds of memory. The last one for writes
+    from the probe's memory ("dram", "vram") to another process is the probe's, and its row for ``size`` was used.
     """
+    source = "from cuda" if memory == "vram" else "from host"
     answer = None
-    table = False
+    table = elsewhere = False
     for line in log.splitlines():
         cells = [cell.strip() for cell in line.partition("|")[2].rstrip("| \n").split("|")]
         heading = cells[0] if cells else ""
@@ -314,7 +321,7 @@ def transport(log: str, size: int) -> str | None:
             table = False
             elsewhere = " self cfg#" not in heading
         if "remote memory write by ucp_put" in heading:
-            table = elsewhere
+            table = elsewhere and source in heading
         elif table and len(cells) == 3 and ".." in cells[0]:
             low, _, high = cells[0].partition("..")
             if int(low) <= size and (high == "inf" or size <= int(high)):
@@ -353,7 +360,7 @@ def probe(args: argparse.Namespace) -> dict[str, Any]:
     log = "\n".join(child.text() for child in children)
     document["ucx_version"] = ucx_version(log)
     if len(children) == 2:
-        document["transport"] = transport(children[1].text(), args.bytes)
+        document["transport"] = transport(children[1].text(), args.bytes, args.memory)
         document.update({k: v for k, v in (children[1].said or {}).items() if k in ("seconds", "nixl_version")})
     if document["why"] is None:
         document["ok"] = True

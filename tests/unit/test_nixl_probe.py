@@ -25,6 +25,12 @@ PROTO = """
 [1.6] [vm:1 :0]   | remote memory write by ucp_put* from host memory to host |
 [1.6] [vm:1 :0]   | 0..5000       | copy-in     | tcp/lo                     |
 [1.6] [vm:1 :0]   | 5001..inf     | zero-copy   | cma/memory                 |
+[1.7] [vm:1 :0]   | probe intra-node cfg#2                                               |
+[1.7] [vm:1 :0]   | remote memory write by ucp_put*(multi) from cuda/GPU0 to cuda/dev[3] |
+[1.7] [vm:1 :0]   | 0..inf | zero-copy   | cuda_ipc/cuda                                 |
+[1.8] [vm:1 :0]   | probe intra-node cfg#2                                          |
+[1.8] [vm:1 :0]   | remote memory write by ucp_put* from host memory to cuda/dev[3] |
+[1.8] [vm:1 :0]   | 0..inf | software emulation | tcp/lo                            |
 """
 
 
@@ -106,11 +112,20 @@ def test_the_ucx_version_is_read_from_its_log() -> None:
 
 @pytest.mark.parametrize(("size", "used"), [(100, "copy-in tcp/lo"), (1 << 20, "zero-copy cma/memory")])
 def test_the_transport_is_that_of_the_size_and_of_the_other_process(size: int, used: str) -> None:
-    assert nixl_probe.transport(PROTO, size) == used
+    assert nixl_probe.transport(PROTO.partition("[1.7]")[0], size, "dram") == used
+
+
+def test_the_transport_of_gpu_memory_is_not_taken_from_a_write_of_host_memory() -> None:
+    assert nixl_probe.transport(PROTO, 1 << 26, "vram") == "zero-copy cuda_ipc/cuda"
 
 
 def test_no_transport_is_claimed_when_ucx_did_not_say() -> None:
-    assert nixl_probe.transport(INFO, 100) is None
+    assert nixl_probe.transport(INFO, 100, "dram") is None
+
+
+@pytest.mark.parametrize("size", [1, nixl_probe.PIECE, 3 * nixl_probe.PIECE + 1])
+def test_the_pattern_has_the_asked_size(size: int) -> None:
+    assert len(nixl_probe.pattern(1, size)) == size
 
 
 def test_the_pattern_has_no_period() -> None:
