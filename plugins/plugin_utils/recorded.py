@@ -6,10 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_record
+from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import record_path, write_record
 
 # What Ansible adds to a result and what no reader of a record wants.
 BOOKKEEPING = ("invocation", "_ansible_parsed", "_ansible_no_log", "_ansible_verbose_always", "deprecations", "diff")
+# What a person needs of a failed result when all of it has been kept.
+SHOWN_OF_A_FAILURE = ("changed", "failed", "msg", "exception", "warnings", "name", "failed_requests", "unreachable")
 
 
 class RecordedAction(ActionBase):
@@ -28,8 +30,16 @@ class RecordedAction(ActionBase):
         name = arguments.pop("record", None) or self.record
         result.update(self.execute(arguments, task_vars or {}))
         if run_dir and name and not result.get("skipped"):
-            write_record(run_dir, name, {k: v for k, v in result.items() if k not in BOOKKEEPING})
+            write_record(run_dir, name, self.document(result))
+            if result.get("failed"):
+                # Ansible prints a failed result whole: the message shall not drown in what the record holds.
+                result = {key: value for key, value in result.items() if key in SHOWN_OF_A_FAILURE}
+                result["record"] = record_path(run_dir, name)
         return result
+
+    def document(self, result: dict[str, Any]) -> dict[str, Any]:
+        """What of a result is kept; the default is all but Ansible's bookkeeping."""
+        return {key: value for key, value in result.items() if key not in BOOKKEEPING}
 
     def execute(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Do the work; the default runs the target's module once with `arguments`."""

@@ -37,15 +37,15 @@ all:
         pd_root: "{{ out }}/root"
         pd_model: %s
         pd_servers:
-          - {name: prefill-0, role: prefill, port: %d}
-          - {name: decode-0, role: decode, port: %d}
+          - {name: prefill-0, role: prefill, port: %d, bootstrap_port: %d, nccl_port: %d}
+          - {name: decode-0, role: decode, port: %d, nccl_port: %d}
         pd_router: {port: %d, prometheus_port: %d}
 """
 
 
 @pytest.fixture
 def free_ports() -> Iterator[list[int]]:
-    sockets = [socket.socket() for _ in range(4)]
+    sockets = [socket.socket() for _ in range(7)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
     numbers = [each.getsockname()[1] for each in sockets]
