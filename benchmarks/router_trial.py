@@ -52,6 +52,7 @@ START_LIMIT_S = 120.0
 REQUEST_LIMIT_S = 30.0
 # Router flags that every trial gives: its own ports, and a policy that needs no history.
 COMMON = "--host 127.0.0.1 --prometheus-host 127.0.0.1 --policy round_robin"
+WHOLE = re.compile(r'"completion_tokens": ?8\b')
 CIRCUIT_METRIC = re.compile(r'^smg_worker_cb_state\{[^}]*worker="([^"]+)"[^}]*\} ([0-9.]+)', re.MULTILINE)
 CIRCUIT = {0.0: "closed", 1.0: "open", 2.0: "half-open"}
 
@@ -159,6 +160,7 @@ class Prefill:
     argv: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     folder: str = "/"
+    down: bool = False
     child: subprocess.Popen[bytes] | None = None
 
     def look_up(self) -> None:
@@ -177,6 +179,7 @@ class Prefill:
     def kill(self) -> None:
         """SIGKILL to the whole group."""
         os.killpg(self.group, signal.SIGKILL)
+        self.down = True
         if self.child is not None:
             self.child.wait()
         wait_until(lambda: not group_alive(self.group), 10)
@@ -193,7 +196,7 @@ class Prefill:
                 stderr=log,
                 start_new_session=True,
             )
-        self.group = self.child.pid
+        self.group, self.down = self.child.pid, False
 
     def ready(self) -> bool:
         """Its own /ready says 200."""
@@ -493,7 +496,10 @@ class Bench:
             with self.running(setting) as router:
                 self.until_right(router)
                 failed_before = self.decode_failures()
-                with Load(setting.url, self.arguments.concurrency) as clients, Watch(setting, self) as watch:
+                with (
+                    Load(setting.url, self.arguments.concurrency, self.arguments.stream) as clients,
+                    Watch(setting, self) as watch,
+                ):
                     time.sleep(self.arguments.before)
                     killed = time.perf_counter()
                     self.prefill.kill()
@@ -506,6 +512,7 @@ class Bench:
                     settled = wait_until(lambda: clients.calm(ready, 5.0), self.arguments.after, 0.2)  # noqa: B023
                 cell = setting.cell(
                     "restart",
+                    stream=self.arguments.stream,
                     prefill_down_s=rounded(ready - killed),
                     recovered=settled is not None,
                     **clients.account(killed, ready),
@@ -561,8 +568,8 @@ class Bench:
 class Load:
     """A few clients, each with one short request at a time and a pause after it, so that the load is bounded."""
 
-    def __init__(self, url: str, concurrency: int, pause_s: float = 0.2) -> None:
-        self.url, self.pause_s = url, pause_s
+    def __init__(self, url: str, concurrency: int, stream: bool, pause_s: float = 0.2) -> None:
+        self.url, self.stream, self.pause_s = url, stream, pause_s
         self.done: list[tuple[float, float, str | None]] = []  # begun, ended, error
         self._end = threading.Event()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(concurrency)]
@@ -580,9 +587,8 @@ class Load:
     def _run(self) -> None:
         while not self._end.is_set():
             begun = time.perf_counter()
-            reply = call(self.url + "/generate", generation(8))
-            body = reply.json()
-            good = reply.status == 200 and isinstance(body, dict) and body["meta_info"]["completion_tokens"] == 8
+            reply = call(self.url + "/generate", {**generation(8), "stream": self.stream})
+            good = reply.status == 200 and WHOLE.search(reply.text) and (not self.stream or "[DONE]" in reply.text)
             self.done.append((begun, time.perf_counter(), None if good else reply.error()))
             self._end.wait(self.pause_s)
 
@@ -741,6 +747,7 @@ COLUMNS: dict[str, list[tuple[str, Callable[[Cell], Any]]]] = {
         ("request whole", lambda cell: cell["sigterm_in_flight"]["request_whole"]),
     ],
     "restart": [
+        ("stream", lambda cell: cell["stream"]),
         ("down s", lambda cell: cell["prefill_down_s"]),
         ("lost in flight", lambda cell: cell["in_flight_at_kill"]["lost"]),
         ("lost while down", lambda cell: cell["while_down"]["lost"]),
@@ -804,6 +811,7 @@ def parser() -> argparse.ArgumentParser:
     add("--repeats", type=int, default=2)
     add("--requests", type=int, default=40, help="rounds of ttft")
     add("--concurrency", type=int, default=4, help="clients of restart")
+    add("--stream", action="store_true", help="clients of restart stream, as SGLang's benchmark does")
     add("--before", type=float, default=4, help="seconds of load before the kill")
     add("--outage", type=float, default=15, help="seconds between the kill and the new start")
     add("--after", type=float, default=66, help="longest wait for recovery after prefill's /ready")
@@ -823,9 +831,15 @@ def main() -> int:
         raise SystemExit(f"No trial named {', '.join(unknown)}; there are {', '.join(TRIALS)}.")
     if {"restart", "together"} & set(trials) and not arguments.may_kill_prefill:
         raise SystemExit("restart and together kill the prefill server that was named: add --may-kill-prefill.")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     bench = Bench(arguments, settings_of(arguments))
-    for trial in trials:
-        getattr(bench, trial)()
+    try:
+        for trial in trials:
+            getattr(bench, trial)()
+    finally:
+        # Stopped between the kill and the new start: leave the server as it was found.
+        if bench.prefill.down:
+            bench.prefill.start()
     print(table(bench.cells))
     return 0
 

@@ -17,6 +17,23 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import writ
 FLUSH_TIMEOUT_S = 15.0
 FLUSH_POLL_S = 0.05
 INFO_TIMEOUT_S = 10.0
+# Flags that change what a server tells and how it waits, and no token: for these no reference is made anew.
+WITHOUT_EFFECT = (
+    "admin-api-key",
+    "api-key",
+    "crash-dump-folder",
+    "decode-log-interval",
+    "enable-metrics",
+    "enable-metrics-for-all-schedulers",
+    "enable-request-time-stats-logging",
+    "log-level",
+    "log-level-http",
+    "log-requests",
+    "log-requests-format",
+    "log-requests-level",
+    "sleep-on-idle",
+    "watchdog-timeout",
+)
 
 
 class OracleError(Exception):
@@ -198,6 +215,7 @@ def settings_path(options: Mapping[str, Any]) -> str:
     A reference itself is named by what the running engine made of its settings; this finds it before one runs.
     """
     settings = {key: options["settings"].get(key) for key in ("args", "env", "device", "tp")}
+    settings["args"] = {flag: v for flag, v in (settings["args"] or {}).items() if flag not in WITHOUT_EFFECT}
     cases = {key: options[key] for key in ("lengths", "page_size", "chunked_prefill_size", "new_tokens", "seed")}
     key = oracle_cases.digest(
         {

@@ -138,6 +138,12 @@ def first_up(pdlab: Pdlab) -> Done:
     return pdlab("up", *QUICK)
 
 
+@pytest.fixture(scope="session")
+def up_run(pdlab: Pdlab, first_up: Done) -> Path:
+    """The run folder of that job: the oldest, whatever ran since."""
+    return sorted(path for path in pdlab.runs.iterdir() if (path / "plan.json").exists())[0]
+
+
 @pytest.fixture
 def deployed(pdlab: Pdlab, first_up: Done) -> Pdlab:
     """The stack runs and is what the inventory says, whatever the test before did to it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jsonschema
 
-from .conftest import QUICK, Done, Pdlab
+from .conftest import Done, Pdlab
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 
@@ -26,7 +26,7 @@ def test_check_mode_before_a_first_deployment_goes_through_and_touches_nothing(p
     assert not (tmp_path / "root").exists()
 
 
-def test_up_passes_and_says_how_to_use_what_runs(first_up: Done, pdlab: Pdlab) -> None:
+def test_up_passes_and_says_how_to_use_what_runs(first_up: Done, up_run: Path) -> None:
     assert first_up.status == 0, first_up.text
     for word in (
         "preflight",
@@ -40,11 +40,11 @@ def test_up_passes_and_says_how_to_use_what_runs(first_up: Done, pdlab: Pdlab) -
         "ask",
     ):
         assert word in first_up.out
-    assert str(pdlab.latest() / "report.html") in first_up.out.replace("\n", "")
+    assert str(up_run / "report.html") in first_up.out.replace("\n", "")
 
 
-def test_the_three_answers_are_right_and_the_oracle_is_identical(first_up: Done, pdlab: Pdlab) -> None:
-    document = pdlab("report", "--json").json()
+def test_the_three_answers_are_right_and_the_oracle_is_identical(up_run: Path, pdlab: Pdlab) -> None:
+    document = pdlab("report", str(up_run), "--json").json()
     jsonschema.validate(document, schema("report"))
     assert document["ok"] and document["rehearsal"]
     assert [(answer["expected"], answer["ok"]) for answer in document["answers"]] == [
@@ -58,9 +58,9 @@ def test_the_three_answers_are_right_and_the_oracle_is_identical(first_up: Done,
     assert document["kv_transfer"]["failed"] == 0
 
 
-def test_every_point_completed_with_the_lengths_that_were_asked_for(first_up: Done, pdlab: Pdlab) -> None:
-    points = pdlab("report", "--json").json()["points"]
-    assert points
+def test_every_point_of_the_sweep_completed(up_run: Path, pdlab: Pdlab) -> None:
+    points = pdlab("report", str(up_run), "--json").json()["points"]
+    assert [point["label"] for point in points] == ["c1-n4", "c4-n12"]
     for point in points:
         assert point["ok"], point
         assert point["completed"] == point["requested"]
@@ -124,9 +124,8 @@ def test_each_playbook_runs_alone(deployed: Pdlab) -> None:
         assert "changed=0" in done.out
 
 
-def test_the_report_shows_in_a_browser_what_was_measured(first_up: Done, pdlab: Pdlab, tmp_path: Path) -> None:
-    run = next(path for path in sorted(pdlab.runs.iterdir()) if (path / "report.html").exists())
-    page = run / "report.html"
+def test_the_report_shows_in_a_browser_what_was_measured(up_run: Path, tmp_path: Path) -> None:
+    page = up_run / "report.html"
     argv = [
         "chromium",
         "--headless",
@@ -142,9 +141,3 @@ def test_the_report_shows_in_a_browser_what_was_measured(first_up: Done, pdlab: 
     assert "rehearsal" in dom.lower()
     assert "391" in dom and "Paris" in dom
     assert "js-plotly-plot" in dom
-
-
-def test_the_quick_sweep_is_what_ran(first_up: Done, pdlab: Pdlab) -> None:
-    plan = pdlab("plan", "--json", *QUICK).json()
-    labels = [point["label"] for point in plan["benchmark"]["points"]]
-    assert labels == [point["label"] for point in pdlab("report", "--json").json()["points"]]

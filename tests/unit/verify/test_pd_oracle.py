@@ -271,6 +271,9 @@ def test_a_reference_is_found_by_its_settings_while_no_server_runs(oracle: Oracl
     oracle.colocated.close()
     assert present()["present"] is True
     assert present(settings={**settings, "tp": 2})["present"] is False
+    assert present(settings={**settings, "args": {"page-size": 32}})["present"] is False
+    # What a server logs changes no token.
+    assert present(settings={**settings, "args": {"page-size": 16, "log-level": "debug"}})["present"] is True
     assert present(engine_fingerprint="engine-2")["present"] is False
     path.write_text(path.read_text().replace("-0.", "-1.", 1))
     assert present()["present"] is False
