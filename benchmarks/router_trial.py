@@ -80,6 +80,8 @@ class Reply:
 
     def error(self) -> str:
         """A short name of what went wrong: the status and the router's error code."""
+        if self.status == 200:
+            return "200 incomplete"
         body = self.json()
         code = body.get("error") if isinstance(body, dict) else None
         if isinstance(code, dict):
