@@ -7,7 +7,7 @@ INVENTORY ?=
 help: ## What there is
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-up: venv ## The main job: deploy, verify, benchmark, report (INVENTORY=inventory/gpu for GPUs)
+up: venv ## The main job: deploy, verify, benchmark, report (INVENTORY=DIR for another inventory)
 	$(VENV)/bin/pdlab up $(if $(INVENTORY),-i $(INVENTORY))
 
 down: venv ## Stop what `make up` started

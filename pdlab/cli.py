@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -43,6 +45,7 @@ Runs = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
 RUNS = Path("runs")
+DISK_ERRORS = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT)
 
 
 def fail(message: str, status: Exit) -> NoReturn:
@@ -122,7 +125,7 @@ def run_chain(
 
             print_json(build_report(session.folder.read()).model_dump(mode="json"))
     elif options.check:
-        console.print(f"check mode: {session.outcome.changed} change(s) would be made; nothing was touched")
+        console.print(f"check mode: {session.outcome.changed} task(s) would change something; nothing was touched")
     raise typer.Exit(int(code))
 
 
@@ -403,5 +406,13 @@ def main() -> None:
     try:
         app()
     except StoreError as error:
-        err.print(f"pdlab: {error}", style="bold red", soft_wrap=True, markup=False)
-        sys.exit(int(Exit.ERROR))
+        message = str(error)
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        message = f"{error.strerror}: {error.filename or os.environ.get('PDLAB_RUNS_DIR') or 'the runs directory'}. "
+        message += "Free space, make it writable, or name another directory with --runs-dir."
+    else:
+        return
+    err.print(f"pdlab: {message}", style="bold red", soft_wrap=True, markup=False)
+    sys.exit(int(Exit.ERROR))

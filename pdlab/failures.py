@@ -29,6 +29,8 @@ def first_line(outcome: Outcome) -> str | None:
     """The shortest honest reason why a run failed, for run.json."""
     failures = [*outcome.failures, *outcome.unreachable]
     if failures:
-        return failures[0].message.splitlines()[0]
+        # A first line that only announces a list says nothing without the list's first line.
+        lines = failures[0].message.splitlines()
+        return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
     lines = failure_lines(outcome)
     return lines[-1] if lines else None

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import unified_diff
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.bench_progress import PROGRESS_PREFIX
@@ -41,9 +42,10 @@ class StageProgress:
 class Progress:
     """A Listener (see runner.py) that shows stages. Use it as a context manager."""
 
-    def __init__(self, console: Console, *, details: bool = False) -> None:
+    def __init__(self, console: Console, *, details: bool = False, diff: bool = False) -> None:
         self.console = console
         self.details = details
+        self.diff = diff
         self.stages: list[StageProgress] = []
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
         self._spinner = Spinner("dots")
@@ -84,6 +86,9 @@ class Progress:
             self._verdicts(result.result)
         elif self.details and result.result.get("changed"):
             self._print(Text(f"    changed: {result.task.replace('pdlab.pdlab.', '')} ({result.host})", style="yellow"))
+            if self.diff:
+                for item in result.each():
+                    self._print_diff(item.get("diff"))
         for warning in result.result.get("warnings") or ():
             self._print(Text(f"  warning: {warning}", style="yellow"))
 
@@ -121,6 +126,16 @@ class Progress:
 
     def _print(self, text: Text) -> None:
         self.console.print(text, soft_wrap=True, highlight=False)
+
+    def _print_diff(self, diff: object) -> None:
+        """A module's before and after as a unified diff."""
+        if not isinstance(diff, Mapping) or diff.get("before") == diff.get("after"):
+            return
+        before, after = str(diff.get("before") or ""), str(diff.get("after") or "")
+        name = str(diff.get("after_header") or diff.get("before_header") or "")
+        for line in unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm=""):
+            style = {"+": "green", "-": "red"}.get(line[:1], "dim")
+            self._print(Text("    " + line, style=style))
 
     def _verdicts(self, result: Mapping[str, Any]) -> None:
         """What preflight found and does not forbid a deployment: a person wants to know before it goes on."""

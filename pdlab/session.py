@@ -21,7 +21,7 @@ from pdlab.exit_codes import BY_STAGE, Exit
 from pdlab.failures import first_line
 from pdlab.progress import Progress
 from pdlab.runner import Cancellation, Listener, Outcome, PlaybookOptions, run_playbook
-from pdlab.store import CANCELLED, FAILED, OK, RunFolder
+from pdlab.store import CANCELLED, FAILED, OK, RunFolder, StoreError
 
 CANCEL_PLAYBOOK = "cancel"
 
@@ -64,11 +64,18 @@ class Session:
                 rehearsal=None,
                 pdlab_version=__version__,
             )
+        details = self.options.check or self.options.diff
         with (
             cancelled_by_signals(self.cancellation, self.console),
-            Progress(self.console, details=self.options.check or self.options.diff) as progress,
+            Progress(self.console, details=details, diff=self.options.diff) as progress,
         ):
-            self.outcome = self._play(playbook, progress, variables or {})
+            try:
+                self.outcome = self._play(playbook, progress, variables or {})
+            except OSError as error:
+                where = self.folder.path if self.folder else self.runs_dir
+                raise StoreError(
+                    f"the run cannot be kept in {where}: {error}. Free space, or use --runs-dir."
+                ) from error
             stage = progress.stages[-1].name if progress.stages else None
             if self.outcome.status == "cancelled":
                 self._end_jobs()

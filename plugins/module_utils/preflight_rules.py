@@ -558,7 +558,7 @@ RULES: tuple[Rule, ...] = (
         check=_gpus_in_use,
         wanted="an inventory that uses the GPUs, where there are any",
         why="A rehearsal on the CPU says nothing about their speed.",
-        cure="pdlab up -i inventory/gpu",
+        cure="describe the GPUs in an inventory (docs/inventory.md), then: pdlab up -i INVENTORY",
     ),
     Rule(
         id="compiler_absent",

@@ -256,13 +256,12 @@ def _check_model(variables: Mapping[str, Any], given: Mapping[str, Any], faults:
         return
     source = written.get("source") or ("local" if written.get("path") else None)
     if source is None:
-        faults.add("pd_model.source", "is missing", "write canary, or local with a path, or hub with a repo")
+        faults.add("pd_model.source", "is missing", "write canary, or local with a path")
     elif source == "local" and written.get("path") is None:
         faults.add("pd_model.path", "is missing", "say where the checkpoint lies, for example `path: /srv/models/NAME`")
     elif source == "hub":
-        for name, example in (("repo", "owner/name"), ("revision", "a commit hash, so that it is the same every time")):
-            if written.get(name) is None:
-                faults.add(f"pd_model.{name}", "is missing, and the source is hub", f"write `{name}: {example}`")
+        cure = "fetch the checkpoint yourself, then write `source: local` and its path"
+        faults.add("pd_model.source", "hub is not supported yet", cure)
     for name in ("repo", "revision"):
         if written.get(name) is not None and source in ("canary", "local"):
             problem = f"means nothing for the source {source}"

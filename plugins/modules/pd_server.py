@@ -29,8 +29,10 @@ options:
       - V(restarted) starts it anew in any case.
       - V(stopped) stops it and keeps its definition.
       - V(absent) stops it and removes its definition.
+      - V(checked) holds the description, its paths and all flags against this host and its engine, and touches nothing
+        but the table of flags.
     type: str
-    choices: [started, restarted, stopped, absent]
+    choices: [started, restarted, stopped, absent, checked]
     default: started
   role:
     description: What the server does. Needed to start one.
@@ -140,6 +142,13 @@ options:
       - File of the table of flags that the installed engine knows. It is made by asking the engine's own parser when
         it is missing, so name it after the engine's fingerprint. Flags are not checked when left out.
     type: path
+  peers:
+    description:
+      - The servers that are started together with this one, as the plan has them. Used are C(name), C(role) and
+        C(argv). Their flags are checked, too, before this one is touched.
+    type: list
+    elements: dict
+    default: []
   engine_fingerprint:
     description: Names the content of the engine's environment, so that a new engine means a restart.
     type: str
@@ -302,7 +311,7 @@ AGAIN_S = 3.0
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "required": True},
     "host": {"type": "str"},
-    "state": {"type": "str", "choices": ["started", "restarted", "stopped", "absent"], "default": "started"},
+    "state": {"type": "str", "choices": ["started", "restarted", "stopped", "absent", "checked"], "default": "started"},
     "role": {"type": "str", "choices": ["prefill", "decode", "colocated", "router"]},
     "root": {"type": "path", "required": True},
     "python": {"type": "path"},
@@ -337,6 +346,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "manager": {"type": "str", "choices": ["auto", "systemd", "supervisor"], "default": "auto"},
     "supervisord": {"type": "path"},
     "flag_table": {"type": "path"},
+    "peers": {"type": "list", "elements": "dict", "default": []},
     "engine_fingerprint": {"type": "str", "default": ""},
     "user": {"type": "str"},
     "wait": {"type": "bool", "default": True},
@@ -419,6 +429,19 @@ class Server:
             self.manager.remove(self.unit)
             forget_life(self.root, self.unit)
         self.module.exit_json(**{**result, **self.observed(self.manager.status(self.unit))})
+
+    # --- checked ---
+
+    def look(self) -> None:
+        """Fail with all faults of the description, or exit unchanged."""
+        self.fail_on(needed_options(self.params))
+        definition = self.definition()
+        try:
+            self.manager.render(definition)
+        except DefinitionError as error:
+            self.fail_on(str(error).splitlines())
+        self.fail_on(path_faults(self.params) + self.flag_check(definition))
+        self.module.exit_json(**{**self.result(self.manager.status(self.unit), []), "changed": False})
 
     # --- started, restarted ---
 
@@ -520,7 +543,9 @@ class Server:
             return [str(error)]
         for sentence in deprecations(definition.argv, table, self.params["name"]):
             self.module.warn(sentence)
-        return flag_faults(definition.argv, table, self.params["name"])
+        lines = {self.params["name"]: list(definition.argv)}
+        lines.update({peer["name"]: peer["argv"] for peer in self.params["peers"] if peer["role"] in ENGINE_ROLES})
+        return [fault for name, argv in lines.items() for fault in flag_faults(argv, table, name)]
 
     def port_faults(self) -> list[str]:
         """Return a sentence for each port that another process holds."""
@@ -653,7 +678,9 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         server = Server(module)
-        if module.params["state"] in ("stopped", "absent"):
+        if module.params["state"] == "checked":
+            server.look()
+        elif module.params["state"] in ("stopped", "absent"):
             server.put_down()
         else:
             server.bring_up()

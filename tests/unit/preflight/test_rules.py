@@ -168,7 +168,7 @@ ON_A_CPU_BOX: list[tuple[str, Change, str, str, str, str]] = [
         "gpus_unused",
         "info",
         "2 GPUs",
-        "pdlab up -i inventory/gpu",
+        "describe the GPUs in an inventory (docs/inventory.md), then: pdlab up -i INVENTORY",
     ),
 ]
 ON_A_GPU_BOX: list[tuple[str, Change, str, str, str, str]] = [

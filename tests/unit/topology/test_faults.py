@@ -324,9 +324,9 @@ def test_the_oracle_needs_prefill_and_decode(cpu_box: dict[str, Any], faults_of:
     assert list(faults_of(cpu_box)) == ["pd_oracle.enabled"]
 
 
-def test_a_hub_model_needs_a_repository_and_a_pinned_revision(gpu_box: dict[str, Any], faults_of: Any) -> None:
-    gpu_box["pd_model"] = {"source": "hub"}
-    assert list(faults_of(gpu_box)) == ["pd_model.repo", "pd_model.revision"]
+def test_a_hub_model_is_refused_before_anything_is_installed(gpu_box: dict[str, Any], faults_of: Any) -> None:
+    gpu_box["pd_model"] = {"source": "hub", "repo": "owner/name", "revision": "0123abc"}
+    assert list(faults_of(gpu_box)) == ["pd_model.source"]
 
 
 def test_every_fault_is_listed_at_once_in_the_order_of_the_file() -> None:

@@ -201,10 +201,3 @@ def test_values_with_quotes_percent_dollar_json_and_letters_stay_as_they_are(
     assert prefill["environment"]["ODD"] == odd
     assert odd in prefill["argv"]
     assert '{"k": "é"}' in prefill["argv"]
-
-
-def test_a_hub_model_keeps_its_repository_and_revision(gpu_box: dict[str, Any], plan_of: Any) -> None:
-    gpu_box["pd_model"] = {"source": "hub", "repo": "owner/name", "revision": "0123abc"}
-    model = plan_of(gpu_box)["model"]
-    assert model["path"] == "/opt/pdlab/models/owner--name"
-    assert (model["repo"], model["revision"], model["served_name"]) == ("owner/name", "0123abc", "name")
