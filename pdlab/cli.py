@@ -322,10 +322,12 @@ def logs(
     if not outcome.ok:
         print_failures(outcome)
         raise typer.Exit(int(Exit.ERROR))
-    for result in outcome.results:
-        for item in result.result.get("results") or []:
-            out.print(f"==> {result.host}: {item['item']['log']}", style="bold")
-            out.print(item.get("stdout") or item.get("stderr") or "", markup=False, soft_wrap=True)
+    for result in outcome.of_action("server_logs"):
+        for log in result.result["logs"]:
+            out.print(f"==> {result.host}: {log['path']}", style="bold", soft_wrap=True)
+            out.print(log["text"], markup=False, soft_wrap=True)
+        for reason in result.result["missing"]:
+            err.print(f"{result.host}: {reason}", style="red", soft_wrap=True, markup=False)
 
 
 @app.command()

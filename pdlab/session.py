@@ -24,6 +24,8 @@ from pdlab.runner import Cancellation, Listener, Outcome, PlaybookOptions, run_p
 from pdlab.store import CANCELLED, FAILED, OK, RunFolder, StoreError
 
 CANCEL_PLAYBOOK = "cancel"
+# Failures that the servers' own words may explain. The report stage keeps them of a run that came so far.
+KEEPS_LOGS = (Exit.DEPLOY_FAILED, Exit.WRONG_ANSWER, Exit.BENCHMARK_FAILED)
 
 
 @contextmanager
@@ -79,7 +81,9 @@ class Session:
             stage = progress.stages[-1].name if progress.stages else None
             if self.outcome.status == "cancelled":
                 self._end_jobs()
-        code = self._exit(stage)
+            code = self._exit(stage)
+            if code in KEEPS_LOGS:
+                self._keep_logs()
         if self.folder:
             why = None if code is Exit.OK else first_line(self.outcome)
             status = {Exit.OK: OK, Exit.CANCELLED: CANCELLED}.get(code, FAILED)
@@ -117,6 +121,15 @@ class Session:
                 Path(private),
                 variables={"pdlab_owner_pid": os.getpid()},
             )
+
+    def _keep_logs(self) -> None:
+        """After a failure: what the servers said last belongs to the run."""
+        if self.folder:
+            with tempfile.TemporaryDirectory(prefix="pdlab-logs-") as private:
+                options = PlaybookOptions(
+                    self.options.inventory, limit=self.options.limit, extra_vars=self.options.extra_vars
+                )
+                run_playbook("logs", options, Path(private), variables={"pdlab_run_dir": str(self.folder.path)})
 
     def _exit(self, stage: str | None) -> Exit:
         if self.outcome.status == "cancelled":

@@ -79,7 +79,12 @@ def _after_success(contents: RunContents, report: Report, option: str) -> list[S
         steps.append(Step(f"What was deployed answers at {address}/v1 (OpenAI-compatible):", line))
         steps.append(Step("Or ask it from here:", f'pdlab ask "What is the capital of France?"{option}'))
     if report.rehearsal:
-        steps.append(Step("On a machine with GPUs, describe it in an inventory (docs/inventory.md) and run:", "pdlab up -i INVENTORY"))
+        steps.append(
+            Step(
+                "On a machine with GPUs, describe it in an inventory (docs/inventory.md) and run:",
+                "pdlab up -i INVENTORY",
+            )
+        )
     steps.append(Step("Stop what runs, when it is no longer wanted:", f"pdlab down{option}"))
     return steps
 

@@ -42,6 +42,7 @@ def test_prefill_killed_in_mid_benchmark_fails_the_point_within_seconds(deployed
     assert point["output_tok_s"] is None
     assert any("prefill-0" in reason for reason in point["why"])
     assert "FAILED" in out
+    assert {path.name for path in (deployed.latest() / "logs").iterdir()} >= {"prefill-0.log", "decode-0.log"}
 
 
 def test_ctrl_c_ends_a_benchmark_with_a_clean_message_and_no_orphan(deployed: Pdlab) -> None:
