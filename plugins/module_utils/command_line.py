@@ -18,6 +18,17 @@ COLOCATED = "colocated"
 ROUTER = "router"
 ENGINE_ROLES = (PREFILL, DECODE, COLOCATED)
 
+# The router's own defaults leave it useless for up to a minute after a prefill's restart, while its /readiness says
+# 200, and repeat a request on servers that may be dead. Measured in docs/decisions/0004-router.md.
+ROUTER_FLAGS = {
+    "health-check-endpoint": "/ready",
+    "health-check-interval-secs": 2,
+    "health-success-threshold": 1,
+    "cb-timeout-duration-secs": 10,
+    "disable-retries": True,
+    "worker-startup-check-interval": 1,
+}
+
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -105,6 +116,7 @@ def router_argv(router: Mapping[str, Any]) -> list[str]:
             if worker["role"] == DECODE:
                 argv += ["--decode", worker["url"]]
     derived: dict[str, Any] = {
+        **ROUTER_FLAGS,
         "host": router["address"],
         "port": router["port"],
         "prometheus-host": router["prometheus_host"],

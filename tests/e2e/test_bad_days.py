@@ -13,24 +13,31 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.pdlab.pdlab.plugins.module_utils import processes
 
 from .conftest import CHECKOUT, Pdlab, wait_for
 
 LONG = ("-e", json.dumps({"pd_benchmark": {"points": [{"concurrency": 4, "prompts": 400}], "input_len": 256}}))
 
 
-def children_of_session(pdlab: Pdlab) -> list[str]:
-    """Processes that work in this test's root, services and supervisord left out."""
-    listing = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
-    services = ("launch_server", "launch_router", "supervisord", "sglang::", "ps -eo")
-    return [line for line in listing.splitlines() if str(pdlab.root) in line and not any(s in line for s in services)]
+def orphans(pdlab: Pdlab) -> list[str]:
+    """Processes of this root that no service explains, and benchmark clients, which no run has left to wait for."""
+    supervisord = int((pdlab.root / "supervisor" / "supervisord.pid").read_text())
+    services = set(processes.process_tree(supervisord))
+    found = []
+    for pid in processes.all_processes():
+        line = " ".join(processes.command_line(pid))
+        ours = str(pdlab.root) in line and pid not in services
+        if ours or ("sglang.benchmark" in line and pid in services):
+            found.append(f"{pid} {line[:120]}")
+    return found
 
 
 def test_prefill_killed_in_mid_benchmark_fails_the_point_within_seconds(deployed: Pdlab) -> None:
     victim = deployed.pid_of("prefill-0")
+    before = deployed.latest()
     child = deployed.start(deployed.command("bench", *LONG))
-    wait_for(lambda: "benchmark" in stage_names(deployed), 120, "the benchmark starts")
-    wait_for(lambda: progress_of(deployed), 120, "requests complete")
+    wait_for(lambda: measuring(deployed, before), 180, "the benchmark measures")
     os.kill(victim, signal.SIGKILL)
     killed = time.monotonic()
     out, err = child.communicate(timeout=120)
@@ -46,27 +53,30 @@ def test_prefill_killed_in_mid_benchmark_fails_the_point_within_seconds(deployed
 
 
 def test_ctrl_c_ends_a_benchmark_with_a_clean_message_and_no_orphan(deployed: Pdlab) -> None:
+    before = deployed.latest()
     child = deployed.start(deployed.command("bench", *LONG))
-    wait_for(lambda: progress_of(deployed), 180, "requests complete")
+    wait_for(lambda: measuring(deployed, before), 180, "the benchmark measures")
     os.kill(child.pid, signal.SIGINT)
     asked = time.monotonic()
-    first = child.stdout.readline() if child.stdout else ""
-    lines = [first]
-    while "cancelling" not in lines[-1] and time.monotonic() - asked < 2 and child.stdout:
+    assert child.stdout
+    lines = [child.stdout.readline()]
+    while "cancelling" not in lines[-1] and lines[-1]:
         lines.append(child.stdout.readline())
-    assert time.monotonic() - asked < 2, lines
+    assert "cancelling" in lines[-1], lines
+    assert time.monotonic() - asked < 2
     child.communicate(timeout=60)
     assert child.returncode == 130
-    wait_for(lambda: not children_of_session(deployed), 15, f"no orphan: {children_of_session(deployed)}")
+    wait_for(lambda: not orphans(deployed), 15, "no orphan is left")
     run = json.loads((deployed.latest() / "run.json").read_text())
     assert run["status"] == "cancelled"
     assert deployed("deploy").status == 0
 
 
 def test_a_second_run_on_the_same_host_is_refused_with_the_first_ones_pid(deployed: Pdlab) -> None:
+    before = deployed.latest()
     child = deployed.start(deployed.command("bench", *LONG))
     try:
-        wait_for(lambda: progress_of(deployed), 180, "requests complete")
+        wait_for(lambda: measuring(deployed, before), 180, "the benchmark measures")
         done = deployed("deploy")
         assert done.status == 7, done.text
         assert str(child.pid) in done.text
@@ -133,13 +143,8 @@ def test_a_full_runs_directory_is_a_clear_error(pdlab: Pdlab, tmp_path: Path) ->
         subprocess.run(["umount", str(small)], check=True)
 
 
-def stage_names(pdlab: Pdlab) -> set[str]:
-    path = pdlab.latest() / "stages.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {json.loads(line)["stage"] for line in lines}
-
-
-def progress_of(pdlab: Pdlab) -> bool:
-    """Whether the running benchmark has completed a request."""
-    logs = sorted((pdlab.root / "bench").glob("*/*.log"), key=lambda path: path.stat().st_mtime)
-    return bool(logs) and "Starting main benchmark run" in logs[-1].read_text(errors="replace")
+def measuring(pdlab: Pdlab, before: Path) -> bool:
+    """Whether a run younger than `before` has begun to measure its point."""
+    run = pdlab.latest()
+    logs = list((pdlab.root / "bench" / run.name).glob("*.log"))
+    return run != before and any("Starting main benchmark run" in log.read_text(errors="replace") for log in logs)
