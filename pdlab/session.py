@@ -117,7 +117,7 @@ class Session:
         with tempfile.TemporaryDirectory(prefix="pdlab-cancel-") as private:
             run_playbook(
                 CANCEL_PLAYBOOK,
-                PlaybookOptions(self.options.inventory, limit=self.options.limit, extra_vars=self.options.extra_vars),
+                self._same_hosts(),
                 Path(private),
                 variables={"pdlab_owner_pid": os.getpid()},
             )
@@ -126,10 +126,12 @@ class Session:
         """After a failure: what the servers said last belongs to the run."""
         if self.folder:
             with tempfile.TemporaryDirectory(prefix="pdlab-logs-") as private:
-                options = PlaybookOptions(
-                    self.options.inventory, limit=self.options.limit, extra_vars=self.options.extra_vars
-                )
-                run_playbook("logs", options, Path(private), variables={"pdlab_run_dir": str(self.folder.path)})
+                variables = {"pdlab_run_dir": str(self.folder.path)}
+                run_playbook("logs", self._same_hosts(), Path(private), variables=variables)
+
+    def _same_hosts(self) -> PlaybookOptions:
+        """Options for another playbook on the hosts of this run."""
+        return PlaybookOptions(self.options.inventory, limit=self.options.limit, extra_vars=self.options.extra_vars)
 
     def _exit(self, stage: str | None) -> Exit:
         if self.outcome.status == "cancelled":

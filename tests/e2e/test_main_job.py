@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
 
-from .conftest import Done, Pdlab
+from .conftest import BIN, CHECKOUT, Done, Pdlab
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 
@@ -141,3 +142,19 @@ def test_the_report_shows_in_a_browser_what_was_measured(up_run: Path, tmp_path:
     assert "rehearsal" in dom.lower()
     assert "391" in dom and "Paris" in dom
     assert "js-plotly-plot" in dom
+
+
+def test_the_wheel_alone_deploys_from_another_folder(deployed: Pdlab, tmp_path: Path) -> None:
+    uv, venv = str(BIN / "uv"), tmp_path / "venv"
+    subprocess.run([uv, "build", "-q", "--wheel", "-o", str(tmp_path / "dist"), str(CHECKOUT)], check=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(venv)], check=True)
+    subprocess.run([uv, "pip", "install", "-q", "--python", str(venv / "bin" / "python"), str(wheel)], check=True)
+    before = deployed.pid_of("decode-0")
+    env = {key: value for key, value in deployed.env.items() if key != "ANSIBLE_CONFIG"}
+    done = subprocess.run(
+        [venv / "bin" / "pdlab", "deploy", "--json"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["ok"]
+    assert deployed.pid_of("decode-0") == before, "what the checkout deployed was not what the wheel wants"
