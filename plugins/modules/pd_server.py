@@ -532,7 +532,9 @@ class Server:
     def flag_check(self, definition: ServiceDefinition) -> list[str]:
         """Return the faults of the flags, held against what the installed engine's own parser knows."""
         path, python = self.params["flag_table"], self.params["python"]
-        if not path or self.params["role"] == ROUTER or not os.access(python, os.X_OK):
+        if not path or self.params["role"] == ROUTER:
+            return []
+        if not os.path.exists(path) and not os.access(python, os.X_OK):
             return []
         if self.module.check_mode and not os.path.exists(path):
             self.module.warn(f"{self.params['name']}: its flags are not checked; the engine has not listed them yet")
