@@ -20,6 +20,7 @@ def schema(name: str) -> dict:
 
 
 def test_check_mode_before_a_first_deployment_goes_through_and_touches_nothing(pdlab: Pdlab, tmp_path: Path) -> None:
+    assert pdlab("down").status == 0, "services of another root hold the ports, which is a veto"
     fresh = Pdlab(tmp_path / "root", tmp_path / "runs")
     done = fresh.playbook("site.yml", "--check", "--diff")
     assert done.status == 0, done.text
