@@ -213,13 +213,13 @@ def wait_for_answer(plan: Mapping[str, Any]) -> None:
     }
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline:
-        request = urllib.request.Request(  # noqa: S310
+        request = urllib.request.Request(  # noqa: S310 - the plan's URLs are http by construction
             f"{plan['router']['url']}/v1/chat/completions",
             json.dumps(body).encode(),
             {"Content-Type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=30) as reply:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=30) as reply:  # noqa: S310 - the same
                 text = json.load(reply)["choices"][0]["message"]["content"]
         except (OSError, ValueError):
             time.sleep(0.2)

@@ -259,13 +259,6 @@ class RunFolder:
             raise StoreError(explain("write", self.path / layout.STAGES, error)) from error
         self.update(status=status, exit_code=exit_code, why=why, ended=utc_now())
 
-    def write_plan(self, plan: Mapping[str, Any]) -> None:
-        """Keep the resolved topology. Raises StoreError."""
-        try:
-            layout.write_json(str(self.path / layout.PLAN), plan)
-        except OSError as error:
-            raise StoreError(explain("write", self.path / layout.PLAN, error)) from error
-
     def write_report(self, html: str) -> Path:
         """Write report.html, whole or not at all; return its path. Raises StoreError."""
         try:
@@ -314,10 +307,6 @@ class RunFolder:
     def raw_path(self, label: str) -> Path:
         """The benchmark client's JSONL of one point."""
         return self.path / layout.BENCH / f"{label}.jsonl"
-
-    def client_log_path(self, label: str) -> Path:
-        """The benchmark client's whole output for one point."""
-        return self.path / layout.BENCH / f"{label}.log"
 
     def _own_files(self) -> list[Path]:
         """The run's files for a reader, without ansible-runner's thousands."""

@@ -55,9 +55,10 @@ import os
 import shutil
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import SYSTEM_PATH
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched
 
-SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"])
+SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), SYSTEM_PATH])
 
 
 def locate(commands: dict[str, str]) -> dict[str, str | None]:
