@@ -43,11 +43,12 @@ def test_an_unbound_process_is_found_and_said_what_it_is(two_nodes: Path) -> Non
 
 @pytest.mark.skipif(shutil.which("numactl") is None, reason="numactl is not installed")
 def test_a_process_that_numactl_started_is_bound(two_nodes: Path) -> None:
-    command = ["numactl", "--cpunodebind=0", "--membind=0", sys.executable, "-c", "import time; time.sleep(30)"]
-    process = subprocess.Popen(command)
+    code = "import time; print('runs', flush=True); time.sleep(30)"
+    command = ["numactl", "--cpunodebind=0", "--membind=0", sys.executable, "-c", code]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        while Path(f"/proc/{process.pid}/comm").read_text().strip() == "numactl":
-            pass
+        assert process.stdout is not None
+        assert process.stdout.readline() == "runs\n"
         result = numa_binding.check([process.pid], 0)
     finally:
         process.kill()
