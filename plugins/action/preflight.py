@@ -58,6 +58,7 @@ def facts_arguments(plan: dict[str, Any], host: str, pythons: list[str], timeout
         "root": plan["hosts"][host]["root"],
         "numa_nodes": sorted({0, *(server["numa_node"] for server in servers if server["numa_node"] is not None)}),
         "pythons": pythons,
+        "engine": plan["hosts"][host]["engine_python"],
         "checkpoint": servers[0]["model_path"] if local_model else None,
         **({"timeout_s": timeout_s} if timeout_s is not None else {}),
     }

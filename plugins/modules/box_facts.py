@@ -7,8 +7,9 @@ module: box_facts
 short_description: What a box is and has, as far as a deployment cares
 version_added: 0.1.0
 description:
-  - Reads kernel, CPUs, NUMA nodes, memory, limits, disks, programs, GPUs and port owners from C(/proc), C(/sys) and a
-    few commands. Changes nothing and needs no root.
+  - Reads kernel, CPUs, NUMA nodes, memory, limits, disks, programs, network cards, GPUs with their place on the PCI
+    bus, and port owners from C(/proc), C(/sys), C(nvidia-smi) and a few commands. Changes nothing and needs no root;
+    only the ACS bits of PCI bridges are shown to root alone.
   - What cannot be read is null, which means unknown and never fine.
 options:
   ports:
@@ -34,6 +35,9 @@ options:
     type: list
     elements: str
     default: []
+  engine:
+    description: Interpreter of the engine's environment, which is looked at when it is there. Nothing of it is run.
+    type: str
   checkpoint:
     description: Directory of a checkpoint that is to be complete.
     type: str
@@ -68,92 +72,102 @@ facts:
   returned: always
   type: dict
   contains:
-    kernel: {description: Release and machine., type: dict}
+    kernel: {description: "Release, machine and C(command_line).", type: dict}
     distribution: {description: "Id, version and name.", type: dict}
     hostname: {description: The host name and what it resolves to., type: dict}
     init: {description: "C(systemd), or the name of the process with PID 1.", type: str}
     container: {description: "The kind of container, or C(none).", type: str}
     root: {description: Whether the module ran as root., type: bool}
     clock_synchronised: {description: Whether the clock follows a time source., type: bool}
-    cpu: {description: "Model, count, usable count and instruction sets.", type: dict}
-    numa: {description: "NUMA nodes with their CPUs and memory.", type: list}
+    cpu:
+      description: >-
+        C(model), C(vendor), C(count), C(usable), instruction sets (C(flags)) and C(governor), which counts the CPUs
+        under each name, as in C({"performance": 128}).
+      type: dict
+    numa:
+      description: >-
+        NUMA nodes with their C(cpus), C(memory_total_bytes), C(memory_free_bytes), C(distances) to each node and
+        C(hugepages).
+      type: list
     numactl: {description: "Its path, and whether it lets each node be bound.", type: dict}
-    memory: {description: "Total, available, swap, cgroup limit, and what pdlab's own services hold.", type: dict}
+    memory:
+      description: >-
+        Total, available, swap, cgroup limit, what pdlab's own services hold, C(hugepages) as in
+        C({"2048kB": {"total": 0, "free": 0}}), C(thp) (C(always), C(madvise) or C(never)), C(numa_balancing) and
+        C(swappiness).
+      type: dict
     shm: {description: Size of C(/dev/shm)., type: dict}
     paths: {description: "Each path asked for, and C(/tmp).", type: dict}
     limits: {description: "Limits of this process, and of systemd's services.", type: dict}
     pythons: {description: Interpreters with version and whether their C headers are there., type: list}
     tools: {description: Paths of programs., type: dict}
-    gpu: {description: "GPUs on the bus, the driver's version, and each GPU with its processes.", type: dict}
+    engine:
+      description: >-
+        Versions of C(python), C(sglang), C(torch) and C(nixl) in the environment that I(engine) names; C(cuda_build)
+        is torch's, as in C(cu130); C(ucx_cuda) tells whether NIXL's UCX has its CUDA transports. Null when it was
+        not asked for or is not there.
+      type: dict
+    gpu:
+      description: GPUs on the bus, and what the driver says.
+      type: dict
+      contains:
+        pci_devices: {description: PCI addresses of NVIDIA's GPUs., type: list}
+        driver: {description: The driver's version., type: str}
+        cuda_version: {description: "The newest CUDA that the driver runs, as in C(13.0).", type: str}
+        error: {description: Why the driver does not answer., type: str}
+        mps: {description: Whether the multi-process service runs. Null in a container that does not show it., type: bool}
+        topology:
+          description: >-
+            What C(nvidia-smi topo -m) says of each pair, as in C({"0-1": "PIX"}), both directions.
+          type: dict
+        p2p: {description: "C(read) and C(write), each as I(topology); C(OK) where a GPU may reach the other.", type: dict}
+        nvlink: {description: Whether any two GPUs have NVLink., type: bool}
+        gpus:
+          description: >-
+            Each GPU in the order of its C(index), with C(name), C(uuid), C(pci), C(memory_total_mib),
+            C(memory_used_mib), C(processes), C(compute_capability), C(numa_node) (-1 when the firmware does not say),
+            C(persistence), C(performance_state), C(power_limit_w), C(power_default_w), C(power_max_w), C(ecc), C(mig),
+            C(compute_mode), C(clocks_mhz), C(throttle_reasons), C(temperature_c), C(bar1_total_mib), C(pcie),
+            C(iommu_group) and C(bridges) (from the root port down). In C(pcie), C(generation_max) and C(width_max) are
+            the least of device and slot, and C(device_generation_max) is the device's own. An idle GPU lowers
+            C(generation) by itself.
+          type: list
+    pci_bridges:
+      description: >-
+        Each PCI bridge above a GPU, with C(acs), which is null without that capability or when it cannot be read, and
+        C(acs_readable).
+      type: dict
+    iommu:
+      description: >-
+        C(enabled), C(mode) (C(off), C(passthrough) or C(translated)) of the GPUs' groups, and the number of C(groups).
+      type: dict
+    nics:
+      description: >-
+        Network interfaces of PCI devices, with C(name), C(pci), C(numa_node), C(driver), C(speed_mbps), C(mtu), C(up)
+        and C(rdma).
+      type: list
     infiniband: {description: RDMA devices., type: list}
+    ephemeral_ports: {description: First and last port that the kernel hands out by itself., type: list}
     ports: {description: Listeners on the ports asked for., type: list}
     checkpoint: {description: "What is wrong with the checkpoint asked for.", type: dict}
 """
 
-import time
-from typing import Any
-
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pdlab.pdlab.plugins.module_utils.checkpoint import checkpoint_faults
-from ansible_collections.pdlab.pdlab.plugins.module_utils.facts import (
-    cpu,
-    disk,
-    gpu,
-    limits,
-    memory,
-    ports,
-    system,
-    tools,
-)
-from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.source import Source, remaining
-
-
-def read_facts(source: Source, options: dict[str, Any]) -> dict[str, Any]:
-    """All facts. Commands run while files are read, and share one time limit."""
-    deadline = time.monotonic() + options["timeout_s"]
-    gpus = gpu.start_gpus(source)
-    pythons = tools.start_pythons(source, options["pythons"])
-    service_limits = limits.start_service_limits(source)
-    bindings = cpu.start_bindings(source, options["numa_nodes"])
-    root = options["root"]
-    facts = {
-        **system.read_system(source),
-        "cpu": cpu.read_cpu(source),
-        "numa": cpu.read_nodes(source),
-        "memory": memory.read_memory(source),
-        "shm": memory.read_shared_memory(source),
-        "paths": {path: disk.read_path(source, path) for path in ("/tmp", *options["paths"])},
-        "infiniband": source.names("/sys/class/infiniband"),
-        "tools": tools.read_tools(source),
-        "ports": ports.read_ports(source, options["ports"], root),
-        "checkpoint": None,
-    }
-    facts["memory"]["own_bytes"] = ports.own_memory_bytes(source, root) if root else 0
-    if options["checkpoint"]:
-        faults = checkpoint_faults(options["checkpoint"])
-        facts["checkpoint"] = {"path": options["checkpoint"], "faults": faults}
-    facts["numactl"] = cpu.read_bindings(source, bindings, remaining(deadline))
-    facts["limits"] = {
-        "process": limits.read_limits(),
-        "services": limits.read_service_limits(service_limits, remaining(deadline)),
-    }
-    facts["pythons"] = tools.read_pythons(pythons, remaining(deadline), options["pythons"])
-    facts["gpu"] = gpu.read_gpus(
-        source, gpus, remaining(deadline), lambda pid: bool(root) and ports.is_own(source, pid, root)
-    )
-    return facts
+from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.box import OPTIONS, read_facts
+from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.source import Source
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "ports": {"type": "list", "elements": "int", "default": []},
-            "paths": {"type": "list", "elements": "str", "default": []},
+            "ports": {"type": "list", "elements": "int", "default": OPTIONS["ports"]},
+            "paths": {"type": "list", "elements": "str", "default": OPTIONS["paths"]},
             "root": {"type": "str"},
-            "numa_nodes": {"type": "list", "elements": "int", "default": [0]},
-            "pythons": {"type": "list", "elements": "str", "default": []},
+            "numa_nodes": {"type": "list", "elements": "int", "default": OPTIONS["numa_nodes"]},
+            "pythons": {"type": "list", "elements": "str", "default": OPTIONS["pythons"]},
+            "engine": {"type": "str"},
             "checkpoint": {"type": "str"},
-            "timeout_s": {"type": "float", "default": 10.0},
+            "timeout_s": {"type": "float", "default": OPTIONS["timeout_s"]},
         },
         supports_check_mode=True,
     )

@@ -20,8 +20,8 @@ def read_path(source: Source, path: str) -> dict[str, Any]:
     system = source.file_system(at) or {}
     return {
         "exists": source.exists(path),
-        "directory": os.path.isdir(path),
-        "writable": os.access(at, os.W_OK | (os.X_OK if os.path.isdir(at) else 0)) and not system.get("read_only"),
+        "directory": source.is_directory(path),
+        "writable": source.is_writable(at) and not system.get("read_only"),
         "at": at,
         **{key: system.get(key) for key in ("total_bytes", "free_bytes", "noexec", "read_only")},
     }

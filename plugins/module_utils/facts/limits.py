@@ -1,23 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Resource limits: of this process, and what systemd gives a service that asks for none."""
+"""Resource limits that systemd gives a service that asks for none. Those of this process: Source.limits."""
 
 from __future__ import annotations
 
-import resource
 from typing import Any
 
-from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.source import Command, Source
+from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.source import UNLIMITED, Command, Source
 
 _PROPERTIES = {"DefaultLimitMEMLOCK": "memlock_bytes", "DefaultLimitNOFILE": "nofile"}
-UNLIMITED = "unlimited"
-
-
-def read_limits() -> dict[str, Any]:
-    """{"memlock_bytes": {"soft", "hard"}, "nofile": {"soft", "hard"}}; a number or "unlimited"."""
-    return {
-        name: dict(zip(("soft", "hard"), map(_said, resource.getrlimit(which))))  # noqa: B905 (strict= needs 3.10)
-        for name, which in (("memlock_bytes", resource.RLIMIT_MEMLOCK), ("nofile", resource.RLIMIT_NOFILE))
-    }
 
 
 def start_service_limits(source: Source) -> Command | None:
@@ -35,7 +25,3 @@ def read_service_limits(started: Command | None, timeout_s: float) -> dict[str, 
     pairs = dict(line.split("=", 1) for line in said.stdout.splitlines() if "=" in line)
     values = {key: pairs.get(name) for name, key in _PROPERTIES.items()}
     return {key: UNLIMITED if value == "infinity" else int(value) if value else None for key, value in values.items()}
-
-
-def _said(value: int) -> int | str:
-    return UNLIMITED if value == resource.RLIM_INFINITY else value

@@ -26,7 +26,7 @@ def read_ports(source: Source, ports: Sequence[int], root: str | None) -> list[d
             "command": listener.command,
             "own": bool(root and listener.pid and is_own(source, listener.pid, root)),
         }
-        for listener in sorted(processes.listeners(ports), key=lambda found: (found.port, found.address))
+        for listener in sorted(source.listeners(ports), key=lambda found: (found.port, found.address))
     ]
 
 
@@ -39,9 +39,9 @@ def is_own(source: Source, pid: int, root: str) -> bool:
     if _UNIT.search(source.text(f"/proc/{pid}/cgroup") or ""):
         return True
     while pid > 1:
-        if _program(pid).startswith(root.rstrip("/") + "/"):
+        if _program(source, pid).startswith(root.rstrip("/") + "/"):
             return True
-        process = processes.read_process(pid)
+        process = source.process(pid)
         if process is None:
             return False
         pid = process.parent
@@ -50,14 +50,14 @@ def is_own(source: Source, pid: int, root: str) -> bool:
 
 def own_memory_bytes(source: Source, root: str) -> int:
     """Memory that pdlab's running services hold for themselves (RssAnon); a new start gets it back."""
-    table = processes.all_processes()
-    heads = [pid for pid in table if _program(pid).startswith(root.rstrip("/") + "/")]
+    table = source.process_table()
+    heads = [pid for pid in table if _program(source, pid).startswith(root.rstrip("/") + "/")]
     mine = {pid for head in heads for pid in processes.process_tree(head, table)}
     return sum(_anonymous_bytes(source, pid) for pid in mine)
 
 
-def _program(pid: int) -> str:
-    return next((item for item in processes.command_line(pid) if item.startswith("/")), "")
+def _program(source: Source, pid: int) -> str:
+    return next((item for item in source.command_line(pid) if item.startswith("/")), "")
 
 
 def _anonymous_bytes(source: Source, pid: int) -> int:

@@ -3,29 +3,29 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.source import Source
 
-# adjtimex(2): the clock is not synchronised to a time source.
-_TIME_ERROR = 5
 _CONTAINER_FILES = {"/.dockerenv": "docker", "/run/.containerenv": "podman"}
 _CONTAINER_CGROUPS = ("docker", "kubepods", "lxc", "containerd", "libpod")
 
 
 def read_system(source: Source) -> dict[str, Any]:
     """{"kernel", "distribution", "hostname", "init", "container", "root", "clock_synchronised"}."""
-    uname = os.uname()
+    uname = source.uname()
     return {
-        "kernel": {"release": uname.release, "machine": uname.machine},
+        "kernel": {
+            "release": uname["release"],
+            "machine": uname["machine"],
+            "command_line": source.text("/proc/cmdline"),
+        },
         "distribution": read_distribution(source),
-        "hostname": {"name": uname.nodename, "addresses": source.addresses(uname.nodename)},
+        "hostname": {"name": uname["name"], "addresses": source.addresses(uname["name"])},
         "init": "systemd" if source.exists("/run/systemd/system") else source.text("/proc/1/comm"),
         "container": read_container(source),
-        "root": os.geteuid() == 0,
-        "clock_synchronised": clock_synchronised(),
+        "root": source.is_root(),
+        "clock_synchronised": source.clock_synchronised(),
     }
 
 
@@ -55,13 +55,3 @@ def read_container(source: Source) -> str | None:
     if cgroup is None:
         return None
     return next((kind for kind in _CONTAINER_CGROUPS if kind in cgroup), "none")
-
-
-def clock_synchronised() -> bool | None:
-    """Whether the kernel's clock follows a time source (adjtimex without any change)."""
-    try:
-        # struct timex is 208 bytes on 64-bit Linux; all zero means: change nothing.
-        state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(512))
-    except (OSError, AttributeError):
-        return None
-    return None if state < 0 else state != _TIME_ERROR

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +28,7 @@ def start_pythons(source: Source, extra: Sequence[str] = ()) -> dict[str, Comman
     for name in (*extra, *PYTHONS):
         path = source.which(name)
         if path is not None:
-            by_file.setdefault(os.path.realpath(path), path)
+            by_file.setdefault(source.real_path(path), path)
     programs = [path for path in by_file.values() if path in extra or source.is_program(path)]
     # -I -S: neither the user's site-packages nor a slow sitecustomize.
     return {path: source.command([path, "-I", "-S", "-c", _PROBE]) for path in programs or by_file.values()}
