@@ -115,13 +115,12 @@ def plan_table(plan: Mapping[str, Any], width: int = WIDTH) -> RenderableType:
     for part in parts:
         others = {"bootstrap": "bootstrap_port", "nccl": "nccl_port", "metrics": "prometheus_port"}
         gpus = as_list(part.get("gpus"))
-        node = part.get("numa_node")
         table.add_row(
             *(Text(as_text(part.get(name)) or "") for name in ("name", "role", "host")),
             Text(f"{part.get('address')}:{part.get('port')}"),
             Text("\n".join(f"{word} {part[key]}" for word, key in others.items() if part.get(key))),
             Text("GPU " + " ".join(str(gpu) for gpu in gpus) if gpus else as_text(part.get("device")) or ""),
-            "" if node is None else str(node),
+            _numa(part),
         )
         argv = [str(item) for item in as_list(part.get("argv"))]
         environment = {str(key): str(value) for key, value in as_mapping(part.get("environment")).items()}
@@ -198,6 +197,12 @@ def _verdict_text(verdict: Verdict) -> Text:
         said.append(f"\n{verdict.why}" if verdict.why else "")
         said.append(f"\n-> {verdict.cure}" if verdict.cure else "", style="bold")
     return said
+
+
+def _numa(part: Mapping[str, Any]) -> str:
+    """The node that a server is bound to; nothing for one that is not bound."""
+    node = part.get("numa_node")
+    return "of its\nGPUs" if part.get("numa_pending") else "" if node is None else str(node)
 
 
 def _declared(as_declared: bool) -> Text:

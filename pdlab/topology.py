@@ -58,7 +58,10 @@ class _Process(_Model):
 
 
 class Server(_Process):
-    """An SGLang server. `numa_node` null means unbound; `transfer_backend` is null for a colocated server."""
+    """An SGLang server. `transfer_backend` is null for a colocated server.
+
+    `numa_node` null means unbound, or not known yet when `numa_pending`: then the box decides by the server's GPUs.
+    """
 
     role: Literal["prefill", "decode", "colocated"]
     bootstrap_port: Port | None
@@ -66,6 +69,8 @@ class Server(_Process):
     gpus: list[int]
     tp: Annotated[int, Field(ge=1)]
     numa_node: int | None
+    numa_pending: bool
+    numa_reason: str
     device: Literal["cpu", "cuda"]
     model_path: str
     served_name: str

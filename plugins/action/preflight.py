@@ -7,7 +7,11 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.pdlab.pdlab.plugins.module_utils import preflight_rules as rules
+from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import place
 from ansible_collections.pdlab.pdlab.plugins.plugin_utils.recorded import RecordedAction
+
+# Two sockets of which each is four nodes (AMD's NPS4).
+MOST_NODES = 8
 
 
 class ActionModule(RecordedAction):
@@ -31,6 +35,7 @@ class ActionModule(RecordedAction):
         )
         if looked.get("failed") or "facts" not in looked:
             return dict(looked)
+        plan = place(plan, {host: looked["facts"]})
         verdicts = rules.judge(looked["facts"], plan, host)
         forbidding, doubtful = rules.vetoes(verdicts), rules.warnings(verdicts)
         result: dict[str, Any] = {
@@ -56,9 +61,16 @@ def facts_arguments(plan: dict[str, Any], host: str, pythons: list[str], timeout
         "ports": sorted(rules.wanted_ports(plan, host)),
         "paths": rules.wanted_paths(plan, host),
         "root": plan["hosts"][host]["root"],
-        "numa_nodes": sorted({0, *(server["numa_node"] for server in servers if server["numa_node"] is not None)}),
+        "numa_nodes": sorted({0, *_nodes(servers)}),
         "pythons": pythons,
         "engine": plan["hosts"][host]["engine_python"],
         "checkpoint": servers[0]["model_path"] if local_model else None,
         **({"timeout_s": timeout_s} if timeout_s is not None else {}),
     }
+
+
+def _nodes(servers: list[dict[str, Any]]) -> set[int]:
+    """The NUMA nodes whose binding is to be tried: all that there may be while a server waits for its GPUs' own."""
+    if any(server["numa_pending"] for server in servers):
+        return set(range(MOST_NODES))
+    return {server["numa_node"] for server in servers if server["numa_node"] is not None}

@@ -41,7 +41,8 @@ class ActionModule(ActionBase):
             return result
         try:
             run_dir = options["run_dir"] or self._new_run(options)
-            if options["plan"] and not os.path.exists(os.path.join(run_dir, run_folder.PLAN)):
+            if options["plan"]:
+                # Again at each stage: preflight's look at the box completes it.
                 run_folder.write_json(os.path.join(run_dir, run_folder.PLAN), json.loads(json.dumps(options["plan"])))
             event = "start" if options["state"] == "started" else "end"
             run_folder.append_stage(run_dir, options["name"], event, options["ok"], options["why"])

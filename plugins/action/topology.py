@@ -11,7 +11,8 @@ import yaml
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.vars.hostvars import HostVarsVars
-from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, in_file_order
+from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, Faults, in_file_order
+from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import pending, place
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import part_of, resolve
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars, split
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables import KNOWN, PER_HOST
@@ -24,18 +25,26 @@ except ImportError:  # pragma: no cover
 GROUP = "pdlab"
 PREFIX = "pd_"
 COLLECTION = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# Where the playbooks keep what was seen of a box: preflight's result, or an earlier one of this action.
+SEEN_IN = (("pdlab_box", "facts"), ("pdlab_topology", "box"))
 SWEEPS = os.path.join(COLLECTION, "roles", "benchmark", "vars", "sweeps.yml")
 
 
 class ActionModule(ActionBase):
-    """Options: sweeps. Returns `plan` and `me`, what of it concerns this host."""
+    """Options: sweeps, look. Returns `plan` and `me`, what of it concerns this host.
+
+    With `look` the box is asked where its GPUs lie, when the inventory leaves that to it and nobody has asked before;
+    its facts are then returned as `box`. The inventory has been found right by then.
+    """
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _spec, options = self.validate_argument_spec({"sweeps": {"type": "path", "default": SWEEPS}})
+        _spec, options = self.validate_argument_spec(
+            {"sweeps": {"type": "path", "default": SWEEPS}, "look": {"type": "bool", "default": False}}
+        )
         task_vars = task_vars or {}
         names = list(task_vars.get("groups", {}).get(GROUP, []))
         me = str(task_vars.get("inventory_hostname"))
@@ -51,11 +60,19 @@ class ActionModule(ActionBase):
         unread = {fault.key for fault in faults}
         faults += differing + [fault for fault in found if fault.key.split(" of ")[0] not in unread]
         if plan is None or faults:
-            faults = in_file_order(faults)
-            lines = [str(fault) for fault in faults]
-            count = "1 fault" if len(lines) == 1 else f"{len(lines)} faults"
-            message = "\n".join([f"the inventory has {count}:", *lines])
-            return {**result, "failed": True, "msg": message, "faults": [fault.as_dict() for fault in faults]}
+            return {**result, **_refused(faults)}
+        if options["look"] and pending(plan, me):
+            boxes = _seen(names, task_vars["hostvars"])
+            if me not in boxes:
+                looked = self._execute_module(module_name="pdlab.pdlab.box_facts", module_args={}, task_vars=task_vars)
+                if looked.get("failed") or "facts" not in looked:
+                    return {**result, **looked}
+                boxes[me] = looked["facts"]
+            result["box"] = {key: boxes[me][key] for key in ("gpu", "numa")}
+            placed = Faults(_first_origins(origins))
+            plan = place(plan, boxes, placed)
+            if len(placed):
+                return {**result, **_refused(list(placed))}
         return {**result, "changed": False, "plan": plan, "me": part_of(plan, me)}
 
     def _read(
@@ -92,6 +109,26 @@ class ActionModule(ActionBase):
                 )
             )
         return variables, hosts, origins, list(faults)
+
+
+def _refused(faults: list[Fault]) -> dict[str, Any]:
+    """The failure that lists all faults of an inventory."""
+    faults = in_file_order(faults)
+    lines = [str(fault) for fault in faults]
+    count = "1 fault" if len(lines) == 1 else f"{len(lines)} faults"
+    message = "\n".join([f"the inventory has {count}:", *lines])
+    return {"failed": True, "msg": message, "faults": [fault.as_dict() for fault in faults]}
+
+
+def _seen(names: list[str], hostvars: Any) -> dict[str, Any]:
+    """What has been seen of each host in this run: {host: facts}."""
+    found: dict[str, Any] = {}
+    for name in names:
+        for variable, key in SEEN_IN:
+            facts = (hostvars.raw_get(name).get(variable) or {}).get(key)
+            if isinstance(facts, Mapping) and {"gpu", "numa"} <= set(facts):
+                found.setdefault(name, plain(facts))
+    return found
 
 
 def plain(value: Any) -> Any:

@@ -148,6 +148,9 @@ def server_environment(server: Mapping[str, Any]) -> dict[str, str]:
     if server["role"] in ENGINE_ROLES:
         environment["HF_HUB_OFFLINE"] = "1"
         environment["SGLANG_HOST_IP"] = server["address"]
+        if server["device"] == "cuda":
+            # CUDA's own order is by speed; the inventory counts GPUs as nvidia-smi does, along the bus.
+            environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         if server.get("numa_node") is not None:
             environment["SGLANG_CRASH_ON_NUMA_BIND_FAILURE"] = "1"
     environment.update({key: _text(value) for key, value in (server.get("env") or {}).items()})

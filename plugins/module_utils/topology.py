@@ -22,6 +22,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import (
     server_environment,
 )
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, Faults, in_file_order, suggestion
+from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import asked_binding
 from ansible_collections.pdlab.pdlab.plugins.module_utils.shapes import INVALID
 from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import log_file, under
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars, expand_home, resolve_hosts
@@ -357,7 +358,7 @@ def _server(
         "nccl_port": draft["nccl_port"],
         "gpus": sorted(draft.get("gpus") or []),
         "tp": draft.get("tp") or rules.default_tp(draft),
-        "numa_node": draft.get("numa_node"),
+        **asked_binding(draft.get("numa_node"), draft.get("gpus") or []),
         "device": device,
         "model_path": model_paths[draft["host"]],
         "served_name": _model(given, model_paths[draft["host"]])["served_name"],

@@ -15,6 +15,9 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Faults
 
 # Prefill writes KV pages into decode's cache as they are; SGLang compares these only on the first request.
 SAME_ON_BOTH_SIDES = ("page-size", "kv-cache-dtype")
+# SGLang sizes its KV cache by what is free at its own start (kv_cache_configurator.py, _profile_available_bytes), so
+# two servers on one GPU get what the race gives them. A number of tokens holds in any order, a fraction bounds it.
+SHARED_GPU_FLAGS = ("mem-fraction-static", "max-total-tokens")
 Draft = Mapping[str, Any]
 
 
@@ -60,8 +63,8 @@ def roles_belong_together(drafts: Sequence[Draft], faults: Faults) -> None:
 
 
 def gpus_are_sound(drafts: Sequence[Draft], device: str | None, faults: Faults) -> None:
-    """GPUs only on cuda, each in one server of its host, in the row that SGLang counts from base-gpu-id."""
-    holder: dict[tuple[str, int], str] = {}
+    """GPUs only on cuda, each in one server unless both share it, in the row that SGLang counts from base-gpu-id."""
+    holder: dict[tuple[str, int], Draft] = {}
     for draft in drafts:
         key, gpus = f"{key_of(draft)}.gpus", draft.get("gpus")
         if gpus is None:
@@ -80,7 +83,7 @@ def gpus_are_sound(drafts: Sequence[Draft], device: str | None, faults: Faults) 
             _gpus_in_a_row(draft, known, faults)
 
 
-def _each_gpu_once(draft: Draft, gpus: Sequence[int], holder: dict[tuple[str, int], str], faults: Faults) -> None:
+def _each_gpu_once(draft: Draft, gpus: Sequence[int], holder: dict[tuple[str, int], Draft], faults: Faults) -> None:
     key, host = f"{key_of(draft)}.gpus", draft.get("host")
     twice = sorted({gpu for gpu in gpus if gpus.count(gpu) > 1})
     if twice:
@@ -88,9 +91,24 @@ def _each_gpu_once(draft: Draft, gpus: Sequence[int], holder: dict[tuple[str, in
     if host is None:
         return
     for gpu in sorted(set(gpus)):
-        other = holder.setdefault((host, gpu), label_of(draft))
-        if other != label_of(draft):
-            faults.add(key, f"GPU {gpu} of {host} is already in {other}", "give each GPU to one server")
+        other = holder.setdefault((host, gpu), draft)
+        if other is draft:
+            continue
+        if draft.get("share_gpus") and other.get("share_gpus"):
+            _memory_is_bounded(draft, gpu, faults)
+            _memory_is_bounded(other, gpu, faults)
+        else:
+            problem = f"GPU {gpu} of {host} is already in {label_of(other)}"
+            faults.add(key, problem, "give each GPU to one server, or write `share_gpus: true` at both")
+
+
+def _memory_is_bounded(draft: Draft, gpu: int, faults: Faults) -> None:
+    """Servers that share a GPU say how much of it each takes."""
+    for flag in SHARED_GPU_FLAGS:
+        if draft["args"].get(flag) is None:
+            problem = f"is missing, and {label_of(draft)} shares GPU {gpu}"
+            cure = "set it in the server's args: without it the first to start takes nearly all of the memory"
+            faults.add(f"{key_of(draft)}.args.{flag}", problem, cure)
 
 
 def _gpus_in_a_row(draft: Draft, gpus: Sequence[int], faults: Faults) -> None:

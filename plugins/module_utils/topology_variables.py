@@ -10,6 +10,7 @@ from typing import Any
 from ansible_collections.pdlab.pdlab.plugins.module_utils import shapes
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import COLOCATED, DECODE, PREFILL
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Faults
+from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import UNBOUND
 from ansible_collections.pdlab.pdlab.plugins.module_utils.shapes import INVALID, Check, kind
 
 TRANSFER_BACKEND = "nixl"
@@ -172,6 +173,18 @@ def _only_nixl(faults: Faults, key: str, value: Any) -> Any:
     return INVALID
 
 
+def _numa_node() -> Check:
+    """A NUMA node, or `unbound`."""
+    node = shapes.integer(0, unit="a NUMA node,")
+
+    def check(faults: Faults, key: str, value: Any) -> Any:
+        if isinstance(value, str) and not value.isdigit():
+            return shapes.choice(UNBOUND)(faults, key, value)
+        return node(faults, key, value)
+
+    return check
+
+
 SERVER = shapes.mapping(
     {
         "name": server_name(),
@@ -179,7 +192,8 @@ SERVER = shapes.mapping(
         "host": shapes.text("box1"),
         "gpus": shapes.list_of(shapes.integer(0, unit="a GPU index,"), empty=True, what="GPU indices"),
         "tp": shapes.integer(1),
-        "numa_node": shapes.integer(0, unit="a NUMA node,"),
+        "numa_node": _numa_node(),
+        "share_gpus": shapes.boolean(),
         "port": PORT,
         "bootstrap_port": PORT,
         "nccl_port": PORT,

@@ -8,7 +8,7 @@ short_description: Resolve the inventory into the plan of what runs where
 version_added: 0.1.0
 description:
   - Reads the C(pd_*) variables of all hosts of the group C(pdlab) on the controller, derives every default, and
-    returns the plan. No host is touched.
+    returns the plan. No host is touched, unless O(look) asks for it.
   - Fails with every fault of the inventory at once, each with its file and line, key, problem and cure.
   - An unknown C(pd_*) variable is a fault, too. Variables that C(register) or C(set_fact) made do not count.
 options:
@@ -16,6 +16,13 @@ options:
     description:
       - YAML file with the benchmark sweeps that C(pd_benchmark.sweep) can name. Those of the role benchmark when left out.
     type: path
+  look:
+    description:
+      - Ask the box at which NUMA nodes its GPUs lie, where the inventory leaves C(numa_node) to them and this run has not
+        asked before. Only read, and only after the inventory has been found right.
+      - Without it such a server has C(numa_pending) true, and its command line no C(numactl) yet.
+    type: bool
+    default: false
 attributes:
   action:
     description: Runs on the controller.
@@ -70,6 +77,10 @@ me:
     router: {description: "The router when it runs on this host, otherwise null.", type: dict}
     gate: {description: "Whether this host runs the ready gate, verify and the benchmark.", type: bool}
     host: {description: "Address, root directory and engine Python of this host.", type: dict}
+box:
+  description: What the box said, C(gpu) and C(numa) as M(pdlab.pdlab.box_facts) returns them.
+  returned: with O(look), when a NUMA node was left to the GPUs
+  type: dict
 faults:
   description: All faults of the inventory.
   returned: failure

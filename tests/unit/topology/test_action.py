@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ PLAY = """
     - pdlab.pdlab.topology:
       register: pd_registered
     - pdlab.pdlab.topology:
+        look: "{{ look | default(false) }}"
       register: again
     - ansible.builtin.copy:
         content: "{{ again | to_json }}"
@@ -129,3 +131,52 @@ def test_a_variable_of_one_host_only_is_refused_when_it_holds_for_all(play: Any)
     rc, output = play(RIGHT, hosts=hosts)
     assert rc == 2
     assert "pd_device: b and a have different values, and it holds for all hosts" in output
+
+
+# --- NUMA nodes that the inventory leaves to the GPUs ----------------------------------------------------------------
+
+GPUS = """
+pd_root: /opt/pdlab
+pd_model: {path: /srv/models/flash}
+pd_servers:
+  - {name: prefill-0, role: prefill, gpus: [0, 1]}
+  - {name: decode-0, role: decode, gpus: [2, 3]}
+pd_router: {}
+"""
+
+
+def seen(*nodes: int) -> dict[str, Any]:
+    """A host on which preflight has been in the same run."""
+    gpus = [{"index": index, "numa_node": node} for index, node in enumerate(nodes)]
+    facts = {"gpu": {"gpus": gpus, "error": None}, "numa": [{"node": 0}, {"node": 1}]}
+    return {"localhost": {**HOSTS["localhost"], "pdlab_box": {"facts": facts}}}
+
+
+def test_what_preflight_saw_decides_the_nodes_and_nobody_looks_again(play: Any, tmp_path: Path) -> None:
+    rc, output = play(GPUS, "-e", '{"look": true}', hosts=seen(0, 0, 1, 1))
+    assert rc == 0, output
+    result = json.loads((tmp_path / "localhost.json").read_text())
+    assert [server["numa_node"] for server in result["me"]["servers"]] == [0, 1]
+    assert result["me"]["servers"][1]["argv"][0] == "numactl"
+    assert set(result["box"]) == {"gpu", "numa"}
+
+
+def test_gpus_across_nodes_are_refused_with_their_line(play: Any) -> None:
+    rc, output = play(GPUS, "-e", '{"look": true}', hosts=seen(0, 1, 1, 1))
+    assert rc != 0
+    assert "pdlab.yml:5 pd_servers[0].gpus: the GPUs lie across NUMA nodes: 0 at node 0, 1 at node 1" in output
+
+
+def test_without_a_look_the_nodes_stay_open_and_the_box_is_not_asked(play: Any, tmp_path: Path) -> None:
+    rc, output = play(GPUS, hosts=seen(0, 0, 1, 1))
+    assert rc == 0, output
+    result = json.loads((tmp_path / "localhost.json").read_text())
+    assert [server["numa_pending"] for server in result["plan"]["servers"]] == [True, True]
+    assert "box" not in result
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has GPUs")
+def test_a_look_at_a_box_without_a_driver_says_so(play: Any) -> None:
+    rc, output = play(GPUS, "-e", '{"look": true}')
+    assert rc != 0
+    assert "nvidia-smi is not installed" in output

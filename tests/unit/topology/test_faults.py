@@ -452,3 +452,38 @@ def test_no_value_of_any_server_key_breaks_the_check(key: str, value: Any) -> No
     variables["pd_servers"][0][key] = value
     plan, faults = resolve(variables, one_host(), PRESETS)
     assert (plan is None) == bool(faults)
+
+
+# --- shared GPUs -----------------------------------------------------------------------------------------------------
+
+
+def shared_gpu(gpu_box: dict[str, Any], **args: Any) -> dict[str, Any]:
+    gpu_box["pd_server_args"] = args
+    for server in gpu_box["pd_servers"]:
+        server |= {"gpus": [0], "numa_node": 0, "share_gpus": True}
+    return gpu_box
+
+
+def test_two_servers_share_a_gpu_when_both_say_so_and_how_much_each_takes(
+    gpu_box: dict[str, Any], plan_of: Any, faults_of: Any
+) -> None:
+    shared_gpu(gpu_box, **{"mem-fraction-static": 0.8, "max-total-tokens": 4096})
+    assert [server["gpus"] for server in plan_of(gpu_box)["servers"]] == [[0], [0]]
+    gpu_box["pd_servers"][0]["share_gpus"] = False
+    assert faults_of(gpu_box) == {
+        "pd_servers[1].gpus": "GPU 0 of box1 is already in prefill-0; "
+        "give each GPU to one server, or write `share_gpus: true` at both"
+    }
+
+
+def test_servers_that_share_a_gpu_must_bound_their_memory(gpu_box: dict[str, Any], faults_of: Any) -> None:
+    found = faults_of(shared_gpu(gpu_box, **{"mem-fraction-static": 0.8}))
+    assert set(found) == {"pd_servers[0].args.max-total-tokens", "pd_servers[1].args.max-total-tokens"}
+    assert "decode-0 shares GPU 0" in found["pd_servers[1].args.max-total-tokens"]
+    assert len(faults_of(shared_gpu(gpu_box))) == 4
+
+
+@pytest.mark.parametrize("written", ["no", "0", -1, 1.5, True])
+def test_a_numa_node_is_a_node_or_unbound(gpu_box: dict[str, Any], faults_of: Any, written: Any) -> None:
+    gpu_box["pd_servers"][0]["numa_node"] = written
+    assert list(faults_of(gpu_box)) == ["pd_servers[0].numa_node"]
