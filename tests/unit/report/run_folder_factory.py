@@ -71,6 +71,8 @@ def server(name: str, role: str, port: int, **more: Any) -> dict[str, Any]:
         "gpus": [],
         "tp": 1,
         "numa_node": None,
+        "numa_pending": False,
+        "numa_reason": "as the inventory says",
         "device": "cpu",
         "model_path": f"{ROOT}/models/canary",
         "served_name": "canary",
