@@ -57,8 +57,6 @@ def read_facts(source: Source, options: dict[str, Any]) -> dict[str, Any]:
         "nics": network.read_nics(source),
         "infiniband": source.names("/sys/class/infiniband"),
         "ephemeral_ports": network.read_ephemeral_ports(source),
-        "iommu": iommu.read_iommu(source, devices),
-        "pci_bridges": gpu.read_bridges(source, devices),
         "tools": tools.read_tools(source),
         "ports": ports.read_ports(source, asked["ports"], root),
         "engine": engine.read_engine(source, asked["engine"]),
@@ -74,4 +72,8 @@ def read_facts(source: Source, options: dict[str, Any]) -> dict[str, Any]:
     facts["gpu"] = gpu.read_gpus(
         source, devices, gpus, lambda: remaining(deadline), lambda pid: bool(root) and ports.is_own(source, pid, root)
     )
+    # Either of the two may be hidden: the bus in a container, the driver where it is not installed.
+    devices = sorted({*devices, *(each["pci"] for each in facts["gpu"]["gpus"] or [])})
+    facts["iommu"] = iommu.read_iommu(source, devices)
+    facts["pci_bridges"] = gpu.read_bridges(source, devices)
     return facts
