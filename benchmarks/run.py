@@ -19,6 +19,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,13 +166,21 @@ class Bench:
         for _ in range(2):
             self.pdlab("down")
             bare.append(self.by_hand(plan))
-            own.append(timed(lambda: self.deploy_and_ask(plan)))
-        return Row("stopped to first right answer, against a shell", min(own), min(bare), 1.15)
+            own.append(self.by_pdlab(plan))
+        (seconds, ended), shell = min(own), min(bare)
+        note = f"(`pdlab deploy` itself ended after {ended:.1f} s)"
+        return Row("stopped to first right answer, against a shell", seconds, shell, 1.15, note)
 
-    def deploy_and_ask(self, plan: Mapping[str, Any]) -> None:
-        """What a user does: deploy, then ask."""
-        self.pdlab("deploy")
-        wait_for_answer(plan)
+    def by_pdlab(self, plan: Mapping[str, Any]) -> tuple[float, float]:
+        """Seconds until a client that asks all the time gets its first right answer, and until `pdlab deploy` ends.
+
+        The same client asks in the same way while the servers are started by hand.
+        """
+        started = time.perf_counter()
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            answered = pool.submit(lambda: (wait_for_answer(plan), time.perf_counter() - started)[1])
+            self.pdlab("deploy")
+            return answered.result(), time.perf_counter() - started
 
     def by_hand(self, plan: Mapping[str, Any]) -> float:
         """The same command lines and environments, started by hand and stopped again."""
@@ -226,8 +235,8 @@ def wait_for_answer(plan: Mapping[str, Any]) -> None:
             continue
         if answer["expected"] in text:
             return
-        sys.exit(f"wrong answer: {text!r}")
-    sys.exit(f"no answer within {START_LIMIT_S:.0f} s")
+        raise RuntimeError(f"wrong answer: {text!r}")
+    raise RuntimeError(f"no answer within {START_LIMIT_S:.0f} s")
 
 
 def main() -> None:

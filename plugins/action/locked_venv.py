@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.pdlab.pdlab.plugins.module_utils import venv_state
 from ansible_collections.pdlab.pdlab.plugins.plugin_utils.recorded import RecordedAction
 
 SKIPPED_PARTS = {"__pycache__", ".venv", "dist", "build"}
@@ -30,12 +31,28 @@ class ActionModule(RecordedAction):
         sources = [self._find(path, "distributions") for path in arguments.pop("distributions", None) or []]
         arguments["lock_sha256"] = hashlib.sha256(lock.read_bytes()).hexdigest()
         arguments["distributions_sha256"] = _tree_sha256(sources) if sources else ""
+        # The host is asked by hash first, unless preflight has seen all of it; files follow only for a build.
         result = super().execute(arguments, task_vars)
         if not result.get("wants_files"):
             return result
         arguments["lock_path"] = self._send(lock, task_vars)
         arguments["wheel_paths"] = [self._send(wheel, task_vars) for wheel in self._wheels(sources)]
         return super().execute(arguments, task_vars)
+
+    def from_sight(self, arguments: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any] | None:
+        state = (seen.get("environments") or {}).get(arguments.get("path"))
+        # An interpreter that was named has to be asked for its version, and a wheelhouse has to be there.
+        if state is None or arguments.get("python") or arguments.get("wheelhouse"):
+            return None
+        if venv_state.reason_to_build(state, arguments, None) is not None:
+            return None
+        path = str(arguments["path"])
+        return {
+            "changed": False,
+            "path": path,
+            "python": f"{path}/bin/python",
+            **venv_state.described(state["stamp"]),
+        }
 
     def _find(self, name: Any, option: str) -> Path:
         path = Path(self._find_needle("files", str(name))) if name else None

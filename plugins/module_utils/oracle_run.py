@@ -17,6 +17,8 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import writ
 FLUSH_TIMEOUT_S = 15.0
 FLUSH_POLL_S = 0.05
 INFO_TIMEOUT_S = 10.0
+# What decides over the prompts, with the defaults.
+CASES: dict[str, Any] = {"lengths": [], "page_size": None, "chunked_prefill_size": None, "new_tokens": 32, "seed": 1}
 # Flags that change what a server tells and how it waits, and no token: for these no reference is made anew.
 WITHOUT_EFFECT = (
     "admin-api-key",
@@ -216,7 +218,7 @@ def settings_path(options: Mapping[str, Any]) -> str:
     """
     settings = {key: options["settings"].get(key) for key in ("args", "env", "device", "tp")}
     settings["args"] = {flag: v for flag, v in (settings["args"] or {}).items() if flag not in WITHOUT_EFFECT}
-    cases = {key: options[key] for key in ("lengths", "page_size", "chunked_prefill_size", "new_tokens", "seed")}
+    cases = {key: options[key] for key in CASES}
     key = oracle_cases.digest(
         {
             "model": options["model_fingerprint"],
@@ -225,7 +227,12 @@ def settings_path(options: Mapping[str, Any]) -> str:
             "cases": cases,
         }
     )
-    return os.path.join(options["reference_dir"], "by-settings", key + ".json")
+    return os.path.join(settings_dir(options["reference_dir"]), key + ".json")
+
+
+def settings_dir(reference_dir: str) -> str:
+    """The directory of those files."""
+    return os.path.join(reference_dir, "by-settings")
 
 
 def note_settings(options: Mapping[str, Any], reference: str) -> None:

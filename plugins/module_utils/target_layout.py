@@ -25,6 +25,11 @@ def engine_python(root: str) -> str:
     return under(engine_dir(root), "bin", "python")
 
 
+def supervisor_venv(root: str) -> str:
+    """The virtual environment of supervisor, where it keeps the services."""
+    return under(root, "supervisor", "venv")
+
+
 def log_file(root: str, service: str) -> str:
     """The file that takes a service's standard output and error."""
     return under(root, "logs", service + ".log")

@@ -149,11 +149,13 @@ facts:
     infiniband: {description: RDMA devices., type: list}
     ephemeral_ports: {description: First and last port that the kernel hands out by itself., type: list}
     ports: {description: Listeners on the ports asked for., type: list}
+    kept: {description: "What earlier runs left below O(root): environments, KV probe, references.", type: dict}
     checkpoint: {description: "What is wrong with the checkpoint asked for.", type: dict}
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.box import OPTIONS, read_facts
+from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.kept import read_kept
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.source import Source
 
 
@@ -171,7 +173,9 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    module.exit_json(changed=False, facts=read_facts(Source(), module.params))
+    facts = read_facts(Source(), module.params)
+    facts["kept"] = read_kept(module.params["root"]) if module.params["root"] else None
+    module.exit_json(changed=False, facts=facts)
 
 
 if __name__ == "__main__":

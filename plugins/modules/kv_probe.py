@@ -44,6 +44,9 @@ options:
     description: Probe even when a good result of this boot is kept.
     type: bool
     default: false
+  seen:
+    description: What M(pdlab.pdlab.box_facts) read in this run as C(kept.kv_probe). A good result in it is not asked for again.
+    type: dict
   run_dir:
     description: Run folder on the controller that keeps the result.
     type: path
@@ -94,29 +97,10 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pdlab.pdlab.plugins.module_utils import nixl_probe
+from ansible_collections.pdlab.pdlab.plugins.module_utils import kv_probe_result, nixl_probe
 from ansible_collections.pdlab.pdlab.plugins.module_utils.carried_script import command
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched
 from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
-
-
-def boot_id() -> str:
-    """Identity of this boot; a driver or a limit can only have changed with it or with the engine."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
-            return stream.read().strip()
-    except OSError:
-        return ""
-
-
-def kept_result(path: str, key: dict[str, Any]) -> dict[str, Any] | None:
-    """The kept result for exactly this key, or None."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            kept = json.load(stream)
-    except (OSError, ValueError):
-        return None
-    return kept.get("result") if isinstance(kept, dict) and kept.get("key") == key else None
 
 
 def probe(params: dict[str, Any]) -> dict[str, Any]:
@@ -141,22 +125,22 @@ def main() -> None:
         argument_spec={
             "python": {"type": "path", "required": True},
             "memory": {"type": "str", "choices": ["dram", "vram"], "required": True},
-            "devices": {"type": "list", "elements": "int", "default": []},
-            "bytes": {"type": "int", "default": 64 * 1024 * 1024},
+            "devices": {"type": "list", "elements": "int", "default": kv_probe_result.DEFAULTS["devices"]},
+            "bytes": {"type": "int", "default": kv_probe_result.DEFAULTS["bytes"]},
             "fingerprint": {"type": "str"},
             "state_dir": {"type": "path", "required": True},
             "timeout_s": {"type": "int", "default": 90},
             "force": {"type": "bool", "default": False},
             "run_dir": {"type": "path"},
             "record": {"type": "str"},
+            "seen": {"type": "dict"},
         },
         supports_check_mode=True,
     )
     params = module.params
-    path = os.path.join(params["state_dir"], "kv_probe.json")
-    key = {name: params[name] for name in ("python", "memory", "devices", "bytes", "fingerprint")}
-    key["boot"] = boot_id()
-    result = None if params["force"] else kept_result(path, key)
+    path = kv_probe_result.result_path(params["state_dir"])
+    kept = kv_probe_result.read_kept(params["state_dir"])
+    result = None if params["force"] else kv_probe_result.kept_result(kept, params)
     if result is not None:
         module.exit_json(changed=False, kept=True, **result)
     if module.check_mode:
@@ -168,7 +152,7 @@ def main() -> None:
         )
     try:
         os.makedirs(params["state_dir"], exist_ok=True)
-        write_json(path, {"key": key, "result": result})
+        write_json(path, {"key": kv_probe_result.key_of(params, kept["boot"]), "result": result})
     except OSError as error:
         module.fail_json(msg=f"{path} cannot be written: {error}. Free space or make {params['state_dir']} writable.")
     module.exit_json(changed=False, kept=False, **result)

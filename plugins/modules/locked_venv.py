@@ -79,6 +79,9 @@ options:
     type: list
     elements: path
     default: []
+  seen:
+    description: What M(pdlab.pdlab.box_facts) read in this run as C(kept). An environment that is whole in it is left alone unasked.
+    type: dict
   run_dir:
     description: Run folder on the controller that keeps the result.
     type: path
@@ -150,33 +153,11 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.pdlab.pdlab.plugins.module_utils import venv_state
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched
 from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import VENV_STAMP
 
 CANDIDATES = ("/usr/bin/python3", "python3.13", "python3.12", "python3.11", "python3")
-
-
-def distributions(path: str) -> dict[str, str]:
-    """Name and version of every distribution in an environment, from the names of its dist-info directories."""
-    found = {}
-    lib = os.path.join(path, "lib")
-    for python in sorted(os.listdir(lib)) if os.path.isdir(lib) else []:
-        site = os.path.join(lib, python, "site-packages")
-        for entry in os.listdir(site) if os.path.isdir(site) else []:
-            if entry.endswith(".dist-info"):
-                name, _dash, version = entry[: -len(".dist-info")].rpartition("-")
-                found[name.lower().replace("_", "-")] = version
-    return dict(sorted(found.items()))
-
-
-def read_stamp(path: str) -> dict[str, Any]:
-    """What the environment was built from; empty when it was never completed."""
-    try:
-        with open(os.path.join(path, VENV_STAMP), encoding="utf-8") as stream:
-            stamp = json.load(stream)
-    except (OSError, ValueError):
-        return {}
-    return stamp if isinstance(stamp, dict) else {}
 
 
 def version_of(python: str) -> str | None:
@@ -206,7 +187,8 @@ class LockedVenv:
         self.module = module
         self.params = module.params
         self.path = self.params["path"]
-        self.stamp = read_stamp(self.path)
+        self.state = venv_state.read_venv(self.path)
+        self.stamp: dict[str, Any] = self.state["stamp"]
 
     def wanted(self, python_version: str) -> dict[str, Any]:
         """The stamp of an environment that is what it should be."""
@@ -217,23 +199,6 @@ class LockedVenv:
         }
         text = json.dumps(parts, sort_keys=True)
         return {**parts, "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:16]}
-
-    def reason_to_build(self, base_version: str | None) -> str | None:
-        """Why the environment must be built, or None when it is what it should be."""
-        if not os.path.isdir(self.path):
-            return "it does not exist"
-        if not self.stamp:
-            return "it was never completed, or not made by pdlab"
-        for key, name in (("lock_sha256", "lock"), ("distributions_sha256", "local distributions")):
-            if self.stamp.get(key, "") != (self.params[key] or ""):
-                return f"the {name} changed"
-        if base_version is not None and base_version != self.stamp.get("python_version"):
-            return f"its Python is {self.stamp.get('python_version')}, wanted is {base_version}"
-        if not os.path.exists(os.path.join(self.path, "bin", "python")):
-            return "its interpreter is gone"
-        if distributions(self.path) != self.stamp.get("packages"):
-            return "its distributions are not the ones that were installed"
-        return "a rebuild was asked for" if self.params["rebuild"] else None
 
     def find_python(self) -> tuple[str, str]:
         """The interpreter to build on and its version. Fails with what was looked at."""
@@ -309,7 +274,7 @@ class LockedVenv:
                 [uv, "pip", "install", "--quiet", "--no-deps", "--no-index", *target, *self.params["wheel_paths"]],
                 "report this: a local distribution did not install",
             )
-        stamp = {**self.wanted(python_version), "packages": distributions(fresh)}
+        stamp = {**self.wanted(python_version), "packages": venv_state.distributions(fresh)}
         with open(os.path.join(fresh, VENV_STAMP), "w", encoding="utf-8") as stream:
             json.dump(stamp, stream, indent=1)
             stream.flush()
@@ -349,12 +314,13 @@ def main() -> None:
             "wheel_paths": {"type": "list", "elements": "path", "default": []},
             "run_dir": {"type": "path"},
             "record": {"type": "str"},
+            "seen": {"type": "dict"},
         },
         supports_check_mode=True,
     )
     venv = LockedVenv(module)
     path = venv.path
-    before = distributions(path)
+    before = venv.state["packages"]
     if module.params["state"] == "absent":
         changed = any(os.path.lexists(p) for p in (path, path + ".new", path + ".old"))
         if changed and not module.check_mode:
@@ -365,7 +331,7 @@ def main() -> None:
     if module.params["wheelhouse"] and not os.path.isdir(module.params["wheelhouse"]):
         module.fail_json(msg=f"wheelhouse: {module.params['wheelhouse']} is not a directory on this host")
     base_version = version_of(module.params["python"]) if module.params["python"] else None
-    reason = venv.reason_to_build(base_version)
+    reason = venv_state.reason_to_build(venv.state, module.params, base_version)
     result = {"path": path, "python": os.path.join(path, "bin", "python"), "changed": reason is not None}
     if reason is not None:
         python, python_version = venv.find_python()
@@ -383,14 +349,7 @@ def main() -> None:
             module.exit_json(**{**result, "changed": False}, wants_files=True)
         result.update(venv.build(python, python_version))
         result["diff"] = {"before": lines(before), "after": lines(venv.stamp.get("packages", {}))}
-    stamp = venv.stamp
-    module.exit_json(
-        **result,
-        **{
-            key: stamp.get(key)
-            for key in ("fingerprint", "python_version", "packages", "lock_sha256", "distributions_sha256")
-        },
-    )
+    module.exit_json(**result, **venv_state.described(venv.stamp))
 
 
 if __name__ == "__main__":

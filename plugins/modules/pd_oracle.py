@@ -100,6 +100,9 @@ options:
   api_key:
     description: Key that the servers and the router ask for, when they do.
     type: str
+  seen:
+    description: What M(pdlab.pdlab.box_facts) read in this run as C(kept). V(present) takes an intact reference in it as there.
+    type: dict
   run_dir:
     description: Run folder on the controller that keeps the result.
     type: path
@@ -239,6 +242,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import oracle_cases, run_folder
 from ansible_collections.pdlab.pdlab.plugins.module_utils.oracle_run import (
+    CASES,
     OracleError,
     Runner,
     find_by_settings,
@@ -355,16 +359,17 @@ def main() -> None:
             "engine_fingerprint": {"type": "str", "required": True},
             "model_path": {"type": "path"},
             "id_range": {"type": "list", "elements": "int"},
-            "lengths": {"type": "list", "elements": "int", "default": []},
+            "lengths": {"type": "list", "elements": "int", "default": CASES["lengths"]},
             "page_size": {"type": "int"},
             "chunked_prefill_size": {"type": "int"},
-            "new_tokens": {"type": "int", "default": 32},
-            "seed": {"type": "int", "default": 1},
+            "new_tokens": {"type": "int", "default": CASES["new_tokens"]},
+            "seed": {"type": "int", "default": CASES["seed"]},
             "tolerance": {"type": "float"},
             "timeout_s": {"type": "float", "default": 120.0},
             "api_key": {"type": "str", "no_log": True},
             "run_dir": {"type": "path"},
             "record": {"type": "str"},
+            "seen": {"type": "dict"},
         },
         supports_check_mode=True,
     )

@@ -17,8 +17,9 @@ SHOWN_OF_A_FAILURE = ("changed", "failed", "msg", "exception", "warnings", "name
 class RecordedAction(ActionBase):
     """Run the module of the same name; write its result to records/NAME.json of the run.
 
-    Task options taken here and not passed on: `run_dir` (the run folder; without it nothing is kept) and
-    `record` (the record's name; default: the class attribute of that name).
+    Task options taken here and not passed on: `run_dir` (the run folder; without it nothing is kept), `record` (the
+    record's name; default: the class attribute of that name) and `seen` (what preflight read of this host in the same
+    run; where it settles the matter the host is not asked again, see `from_sight`).
     """
 
     record: str | None = None
@@ -28,6 +29,7 @@ class RecordedAction(ActionBase):
         arguments = dict(self._task.args)
         run_dir = arguments.pop("run_dir", None)
         name = arguments.pop("record", None) or self.record
+        self.seen = arguments.pop("seen", None) or {}
         result.update(self.execute(arguments, task_vars or {}))
         if run_dir and name and not result.get("skipped"):
             write_record(run_dir, name, self.document(result))
@@ -42,5 +44,12 @@ class RecordedAction(ActionBase):
         return {key: value for key, value in result.items() if key not in BOOKKEEPING}
 
     def execute(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Do the work; the default runs the target's module once with `arguments`."""
+        """Do the work; the default runs the target's module once with `arguments`, unless what was seen is enough."""
+        known = self.from_sight(arguments, self.seen) if self.seen else None
+        if known is not None:
+            return known
         return self._execute_module(module_name=self._task.action, module_args=arguments, task_vars=task_vars)
+
+    def from_sight(self, arguments: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any] | None:
+        """The module's result when `seen` shows that there is nothing to do, else None. Must err towards None."""
+        return None

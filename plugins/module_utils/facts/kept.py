@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What earlier runs of pdlab left on the box: environments, the KV probe's result, the oracle's references."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ansible_collections.pdlab.pdlab.plugins.module_utils import kv_probe_result, oracle_run, target_layout, venv_state
+
+
+def read_kept(root: str) -> dict[str, Any]:
+    """{"environments": {path: state}, "kv_probe": {"boot", "document"}, "references": {index: file}}; never raises.
+
+    An environment's state is that of `venv_state.read_venv`. `references` has the index files that name an intact
+    reference, with the reference's file. The actions of locked_venv, kv_probe and pd_oracle take it as `seen`, and then need not look again.
+    """
+    state = target_layout.state_dir(root)
+    paths = (target_layout.engine_dir(root), target_layout.supervisor_venv(root))
+    return {
+        "environments": {path: venv_state.read_venv(path) for path in paths},
+        "kv_probe": kv_probe_result.read_kept(state),
+        "references": _references(oracle_run.settings_dir(os.path.join(state, "references"))),
+    }
+
+
+def _references(directory: str) -> dict[str, str]:
+    try:
+        indexes = [os.path.join(directory, name) for name in sorted(os.listdir(directory))]
+    except OSError:
+        return {}
+    found = {index: oracle_run.find_by_settings(index)[0] for index in indexes if index.endswith(".json")}
+    return {index: path for index, path in found.items() if path}
