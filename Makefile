@@ -34,8 +34,8 @@ integration: dev ## On real systemd hosts (needs root)
 e2e: dev ## The real engine on this machine's CPU
 	scripts/test.sh e2e
 
-bench: dev ## Ratios against the bare tools
-	$(VENV)/bin/python benchmarks/run.py
+bench: dev ## Ratios against the bare tools (ROWS="second_deploy …" for some of them)
+	$(VENV)/bin/python benchmarks/run.py $(ROWS)
 
 lock: dev ## Resolve all lock files anew
 	scripts/lock.sh

@@ -178,7 +178,7 @@ class Bench:
         """
         started = time.perf_counter()
         with ThreadPoolExecutor(max_workers=1) as pool:
-            answered = pool.submit(lambda: (wait_for_answer(plan), time.perf_counter() - started)[1])
+            answered = pool.submit(timed, lambda: wait_for_answer(plan))
             self.pdlab("deploy")
             return answered.result(), time.perf_counter() - started
 
