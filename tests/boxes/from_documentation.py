@@ -116,8 +116,7 @@ class Box:
             index.append(entry)
         documents = {recording.INDEX: index, recording.LINKS: self.links, recording.ANSWERS_FILE: self.answers}
         found.update({name: json.dumps(document, indent=1) + "\n" for name, document in documents.items()})
-        about = "".join(f"{key}: {json.dumps(value)}\n" for key, value in self.about.items())
-        found[recording.BOX] = f"# SPDX-License-Identifier: Apache-2.0\n{about}"
+        found[recording.BOX] = recording.about_yaml(self.about)
         return found
 
 

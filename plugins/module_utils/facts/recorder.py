@@ -264,7 +264,7 @@ def _answers(answers: dict[str, Any], redaction: Redaction) -> dict[str, Any]:
 
 
 def description(facts: dict[str, Any], now: float) -> str:
-    """box.yml of a recorded box. JSON's strings are YAML's."""
+    """box.yml of a recorded box."""
     gpus = [gpu["name"] for gpu in facts["gpu"]["gpus"] or []]
     counted = [f"{gpus.count(name)}x {name}" for name in dict.fromkeys(gpus)]
     container = facts["container"]
@@ -278,14 +278,14 @@ def description(facts: dict[str, Any], now: float) -> str:
         f"container: {container}" if container not in (None, "none") else "",
         (facts["distribution"] or {}).get("name", ""),
     ]
-    lines = {
-        "what": ", ".join(part for part in what if part),
-        "kind": "recorded",
-        "from": "a machine that pdlab record-box looked at",
-        "when": time.strftime("%Y-%m-%d", time.gmtime(now)),
-    }
-    text = "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in lines.items())
-    return f"# SPDX-License-Identifier: Apache-2.0\n{text}"
+    return recording.about_yaml(
+        {
+            "what": ", ".join(part for part in what if part),
+            "kind": "recorded",
+            "from": "a machine, by pdlab record-box",
+            "when": time.strftime("%Y-%m-%d", time.gmtime(now)),
+        }
+    )
 
 
 def write_recording(files: dict[str, str], directory: str) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -191,6 +192,15 @@ class Recording(Source):
 
     def checkpoint(self, path: str) -> dict[str, Any] | None:
         return None
+
+
+def about_yaml(about: dict[str, str]) -> str:
+    """The text of box.yml: every value a folded YAML string, which needs no quoting."""
+    lines = ["---", "# SPDX-License-Identifier: Apache-2.0"]
+    for key, value in about.items():
+        lines.append(f"{key}: >-")
+        lines += textwrap.wrap(value, 110, initial_indent="  ", subsequent_indent="  ", break_long_words=False)
+    return "\n".join(lines) + "\n"
 
 
 def command_key(argv: Sequence[str]) -> tuple[str, ...]:
