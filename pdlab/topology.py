@@ -21,13 +21,17 @@ class _Model(BaseModel):
 
 
 class Model(_Model):
-    """The checkpoint that all servers load. `repo` and `revision` belong to the source hub."""
+    """The checkpoint that all servers load. `repo` to `exclude` belong to the source hub."""
 
     source: Literal["canary", "local", "hub"]
     path: str
     served_name: str
     revision: str | None = None
     repo: str | None = None
+    endpoint: str | None = None
+    exclude: list[str] = []
+    quantization: Literal["modelopt_nvfp4", "mxfp4", "fp8", "none"] | None = None
+    warm_up: bool = False
 
 
 class Host(_Model):

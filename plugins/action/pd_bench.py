@@ -14,10 +14,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-import signal
 import time
-from collections.abc import Iterator, Mapping
-from types import FrameType
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -25,12 +23,12 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.pdlab.pdlab.plugins.module_utils import bench_point, run_folder
 from ansible_collections.pdlab.pdlab.plugins.module_utils.bench_progress import progress_line
+from ansible_collections.pdlab.pdlab.plugins.plugin_utils.interruptible import signals_as_exceptions
 
 MODULE = "pdlab.pdlab.pd_bench"
 DEFAULT_RUN = "by-hand"
 POLL_WAIT_S = 5
 LINE_EVERY_S = 3.0
-CLEAN_UP_S = 15
 
 # What the module takes of a server; the plan's own descriptions, which say much more, may be handed in whole.
 WORKER_KEYS = ("name", "url", "role")
@@ -61,7 +59,7 @@ class ActionModule(ActionBase):
             return result
         if not isinstance(options.get("point"), Mapping) or "label" not in options["point"]:
             raise AnsibleActionFail("pd_bench: point: a mapping with a label is needed; take one of the plan's points")
-        with _signals_as_exceptions():
+        with signals_as_exceptions():
             try:
                 collected = self._measure(options, task_vars)
                 files = self._fetch(collected, run_dir, task_vars)
@@ -166,35 +164,3 @@ class StepFailed(Exception):
     def __init__(self, answer: dict[str, Any]) -> None:
         super().__init__(str(answer.get("msg")))
         self.answer = answer
-
-
-class Interrupted(BaseException):
-    """The run is being cancelled."""
-
-
-@contextlib.contextmanager
-def _signals_as_exceptions() -> Iterator[None]:
-    """While the job runs, let a signal unwind the stack: Ansible's worker would otherwise end where it stands."""
-    interrupted = False
-    before: dict[signal.Signals, Any] = {}
-
-    def interrupt(number: int, _frame: FrameType | None) -> None:
-        nonlocal interrupted
-        interrupted = True
-        # Ansible sends SIGTERM right after SIGINT; the job is ended first, within a time that is kept.
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(CLEAN_UP_S)
-        raise Interrupted(signal.Signals(number).name)
-
-    # Elsewhere than in a main thread signals are not to be had.
-    with contextlib.suppress(ValueError):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        if not interrupted:
-            for number, handler in before.items():
-                signal.signal(number, handler)

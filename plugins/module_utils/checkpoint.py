@@ -57,43 +57,49 @@ def checkpoint_faults(path: str) -> list[str]:
 
 def shard_fault(path: str) -> str | None:
     """Say why a safetensors file is not whole, or None when it is."""
-    fault, _tensors = _read_header(path)
+    fault, _header = _read_header(path)
     return fault
 
 
-def _read_header(path: str) -> tuple[str | None, set[str]]:
-    """(what is wrong, the names of its tensors) of a safetensors file."""
+def header_of(path: str) -> dict[str, Any]:
+    """The tensors of a whole safetensors file, each with dtype, shape and data_offsets; empty for any other file."""
+    _fault, header = _read_header(path)
+    return header
+
+
+def _read_header(path: str) -> tuple[str | None, dict[str, Any]]:
+    """(what is wrong, the tensors by their names) of a safetensors file."""
     try:
         with open(path, "rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             start = stream.read(8)
             if (start + stream.read(32)).startswith(LFS_POINTER):
-                return "is a Git LFS pointer, not the weights: fetch them with `git lfs pull`", set()
+                return "is a Git LFS pointer, not the weights: fetch them with `git lfs pull`", {}
             if size < 8:
-                return f"is truncated: it has {size} bytes", set()
+                return f"is truncated: it has {size} bytes", {}
             (length,) = struct.unpack("<Q", start)
             if length > LONGEST_HEADER_BYTES:
-                return "is no safetensors file: its header would be too long", set()
+                return "is no safetensors file: its header would be too long", {}
             stream.seek(8)
             header = json.loads(stream.read(length)) if 8 + length <= size else None
     except FileNotFoundError:
-        return "is a dangling link" if os.path.islink(path) else "is missing", set()
+        return "is a dangling link" if os.path.islink(path) else "is missing", {}
     except OSError as error:
-        return f"cannot be read: {error.strerror}", set()
+        return f"cannot be read: {error.strerror}", {}
     except ValueError:
-        return "is no safetensors file: its header is not JSON", set()
+        return "is no safetensors file: its header is not JSON", {}
     if header is None:
-        return f"is truncated: it has {size} bytes and a header of {length}", set()
+        return f"is truncated: it has {size} bytes and a header of {length}", {}
     if not isinstance(header, dict):
-        return "is no safetensors file: its header is not a mapping", set()
+        return "is no safetensors file: its header is not a mapping", {}
     try:
         ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
         whole = 8 + length + max(ends, default=0)
     except (KeyError, IndexError, TypeError):
-        return "is no safetensors file: its header has no data_offsets", set()
+        return "is no safetensors file: its header has no data_offsets", {}
     if size != whole:
-        return f"is {'truncated' if size < whole else 'too long'}: it has {size} of {whole} bytes", set()
-    return None, set(header) - {"__metadata__"}
+        return f"is {'truncated' if size < whole else 'too long'}: it has {size} of {whole} bytes", {}
+    return None, {name: entry for name, entry in header.items() if name != "__metadata__"}
 
 
 def _config_faults(path: str) -> list[str]:
@@ -123,7 +129,7 @@ def _index_faults(path: str, index: str) -> list[str]:
             faults += [] if os.path.exists(full) else [f"{shard} is missing ({index} names it)"]
             continue
         fault, tensors = _read_header(full)
-        lacking = sorted(wanted[shard] - tensors)
+        lacking = sorted(wanted[shard] - set(tensors))
         if fault:
             faults.append(f"{shard} {fault} ({index} names it)")
         elif lacking:

@@ -8,6 +8,7 @@ typed models. `resolve` gives either a whole plan or every fault of the inventor
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,9 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_ports import 
 )
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables import (
     BENCHMARK,
+    HUB_KEYS,
     KNOWN,
+    PIN,
     SHARED,
     TRANSFER_BACKEND,
 )
@@ -42,6 +45,8 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables imp
 SCHEMA_VERSION = 1
 UNIT_PREFIX = "pdlab-"
 ANY_ADDRESS = ("0.0.0.0", "::")
+SHORT_REVISION = 12
+_LOOPBACK_URL = re.compile(r"http://(localhost|127\.[0-9.]+|\[::1\])(:|/|\Z)")
 DEFAULT_POLICY = "round_robin"
 DEFAULT_ANSWERS = (
     {"prompt": "What is 17*23? Answer with the number only.", "expected": "391"},
@@ -261,12 +266,20 @@ def _check_model(variables: Mapping[str, Any], given: Mapping[str, Any], faults:
     elif source == "local" and written.get("path") is None:
         faults.add("pd_model.path", "is missing", "say where the checkpoint lies, for example `path: /srv/models/NAME`")
     elif source == "hub":
-        cure = "fetch the checkpoint yourself, then write `source: local` and its path"
-        faults.add("pd_model.source", "hub is not supported yet", cure)
-    for name in ("repo", "revision"):
+        for name, cure in (("repo", "write for example `repo: owner/name`"), ("revision", PIN)):
+            if written.get(name) is None:
+                faults.add(f"pd_model.{name}", "is missing", cure)
+    for name in HUB_KEYS:
         if written.get(name) is not None and source in ("canary", "local"):
             problem = f"means nothing for the source {source}"
             faults.add(f"pd_model.{name}", problem, "remove it, or set pd_model.source to hub")
+    endpoint = str(given["pd_model"].get("endpoint") or "")
+    if endpoint.startswith("http://") and "pd_hub_token" in given and not _LOOPBACK_URL.match(endpoint):
+        problem = "is not encrypted, and pd_hub_token would go there for everybody to read"
+        faults.add("pd_model.endpoint", problem, "write https, or remove pd_hub_token")
+    for name in ("quantization", "sha256"):
+        if written.get(name) is not None and source == "canary":
+            faults.add(f"pd_model.{name}", "means nothing for the canary, which is made on the spot", "remove it")
 
 
 def _check_rehearsal(variables: Mapping[str, Any], given: Mapping[str, Any], faults: Faults) -> None:
@@ -313,7 +326,7 @@ def _model_paths(
             continue
         written = model.get("path")
         if written is None:
-            name = "canary" if model.get("source") == "canary" else str(model.get("repo", "")).replace("/", "--")
+            name = "canary" if model.get("source") == "canary" else _hub_folder(model)
             written = under(resolved[host.name]["root"] or "/", "models", name)
         path = expand_home(written, host)
         if path is None:
@@ -324,8 +337,14 @@ def _model_paths(
     return paths
 
 
+def _hub_folder(model: Mapping[str, Any]) -> str:
+    """A folder for each revision: one that servers have open is never written to, and the one before stays."""
+    words = (str(model.get("repo", "")), str(model.get("revision", ""))[:SHORT_REVISION])
+    return "--".join(words).replace("/", "--")
+
+
 def _model(given: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """The plan's `model`; `repo` only for the source hub."""
+    """The plan's `model`; what only the source hub has, only for it; `quantization` and `warm_up` where they are set."""
     model = given["pd_model"]
     source = model.get("source", "local")
     named = {"canary": "canary", "hub": posixpath.basename(model.get("repo", ""))}
@@ -335,7 +354,8 @@ def _model(given: Mapping[str, Any], path: str) -> dict[str, Any]:
         "served_name": model.get("served_name") or named.get(source) or posixpath.basename(path),
         "revision": model.get("revision"),
     }
-    return {**resolved, "repo": model["repo"]} if source == "hub" else resolved
+    names = (*(HUB_KEYS if source == "hub" else ()), "quantization", "warm_up")
+    return {**resolved, **{name: model[name] for name in names if name in model}}
 
 
 def _server(

@@ -19,6 +19,17 @@ RESERVED_NAMES = ("router", "reference")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,47}\Z")
 _FLAG = re.compile(r"[a-z0-9][a-z0-9-]*\Z", re.IGNORECASE)
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_REPOSITORY = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+\Z")
+_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_SHORT_COMMIT = re.compile(r"[0-9a-fA-F]{7,64}\Z")
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,127}\Z")
+_URL = re.compile(r"https?://[A-Za-z0-9\[\]:._-]+(/[A-Za-z0-9._~/-]*)?\Z")
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z")
+# Names that are branches wherever they are met. Any other branch is found out when the hub is asked.
+BRANCHES = ("main", "master", "head", "dev", "develop", "latest", "trunk")
+PIN = "write a full commit (40 digits) or a tag: what is pinned must not move"
+# As module_utils/quantization.py reads them from a checkpoint.
+QUANTIZATIONS = ("modelopt_nvfp4", "mxfp4", "fp8", "none")
 
 # A flag that pdlab derives, and the variable that decides it.
 DERIVED_SERVER_FLAGS = {
@@ -161,6 +172,88 @@ def _lengths() -> Check:
     return check
 
 
+def _secret() -> Check:
+    """A text that no fault ever shows."""
+
+    def check(faults: Faults, key: str, value: Any) -> Any:
+        if not isinstance(value, str):
+            faults.add(key, "is not a text", "write the variable of your vault that holds it, in quotes")
+        elif not value.strip() or any(character.isspace() or not character.isprintable() for character in value):
+            faults.add(key, "is empty, or has a blank or a line break", "see what your vault holds; a token has none")
+        else:
+            return value
+        return INVALID
+
+    return check
+
+
+def _repository() -> Check:
+    text = shapes.text("owner/name")
+
+    def check(faults: Faults, key: str, value: Any) -> Any:
+        value = text(faults, key, value)
+        if value is not INVALID and not _REPOSITORY.match(value):
+            faults.add(key, f"{value!r} is no repository", "write owner/name, without the hub's address")
+            return INVALID
+        return value
+
+    return check
+
+
+def _revision() -> Check:
+    """A full commit or what may be a tag; the hub is asked about that when it is fetched."""
+    text = shapes.text("a commit hash")
+
+    def check(faults: Faults, key: str, value: Any) -> Any:
+        value = text(faults, key, value)
+        if value is INVALID:
+            return INVALID
+        if value.lower() in BRANCHES:
+            faults.add(key, f"{value!r} is a branch, and a branch moves", PIN)
+        elif _SHORT_COMMIT.match(value) and not _COMMIT.match(value):
+            faults.add(key, f"{value!r} is a shortened commit", "write all 40 digits of it")
+        elif not _TAG.match(value) or ".." in value:
+            faults.add(key, f"{value!r} is neither a commit nor a tag", PIN)
+        else:
+            return value
+        return INVALID
+
+    return check
+
+
+def _endpoint() -> Check:
+    text = shapes.text("https://hub.example.org")
+
+    def check(faults: Faults, key: str, value: Any) -> Any:
+        value = text(faults, key, value)
+        if value is INVALID:
+            return INVALID
+        if "@" in value:
+            faults.add(key, "holds a user or a password, which logs would show", "remove it; set pd_hub_token")
+        elif not _URL.match(value):
+            faults.add(key, f"{value!r} is no address of a hub", "write for example https://hub.example.org")
+        else:
+            return value.rstrip("/")
+        return INVALID
+
+    return check
+
+
+def _sha256() -> Check:
+    """A list file on the controller, or {file: SHA-256}."""
+    file = shapes.path("/srv/lists/SHA256SUMS")
+
+    def check(faults: Faults, key: str, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return file(faults, key, value)
+        for name, digest in value.items():
+            if not isinstance(digest, str) or not _SHA256.match(digest):
+                faults.add(f"{key}.{name}", "is no SHA-256", "write its 64 hexadecimal digits, in quotes")
+        return dict(value)
+
+    return check
+
+
 PORT = shapes.integer(1, 65535, unit="a port,")
 SERVER_FLAGS = flags(DERIVED_SERVER_FLAGS, REFUSED_SERVER_FLAGS)
 ROUTER_FLAGS = flags(DERIVED_ROUTER_FLAGS, {})
@@ -231,17 +324,26 @@ MODEL = shapes.mapping(
     {
         "source": shapes.choice("canary", "local", "hub"),
         "path": shapes.path("/srv/models/NAME"),
-        "repo": shapes.text("owner/name"),
         "served_name": shapes.text("my-model"),
-        "revision": shapes.text("a commit hash"),
+        "repo": _repository(),
+        "revision": _revision(),
+        "endpoint": _endpoint(),
+        "exclude": shapes.list_of(shapes.text("original/*"), empty=True, what="patterns of file names"),
+        "quantization": shapes.choice(*QUANTIZATIONS),
+        "sha256": _sha256(),
+        "warm_up": shapes.boolean(),
     },
+    hints={"token": "set pd_hub_token, from a vault", "quant": "did you mean quantization?"},
 )
+# What only the source hub has.
+HUB_KEYS = ("repo", "revision", "endpoint", "exclude")
 
 # Variables that say the same for all hosts: the check of each, in the order in which faults are listed.
 SHARED: dict[str, Check] = {
     "pd_rehearsal": shapes.boolean(),
     "pd_device": shapes.choice("cpu", "cuda"),
     "pd_model": MODEL,
+    "pd_hub_token": _secret(),
     "pd_servers": shapes.list_of(SERVER, what="servers, for example `- {name: prefill-0, role: prefill, gpus: [0]}`"),
     "pd_server_args": SERVER_FLAGS,
     "pd_server_env": environment(),

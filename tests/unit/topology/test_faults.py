@@ -324,9 +324,54 @@ def test_the_oracle_needs_prefill_and_decode(cpu_box: dict[str, Any], faults_of:
     assert list(faults_of(cpu_box)) == ["pd_oracle.enabled"]
 
 
-def test_a_hub_model_is_refused_before_anything_is_installed(gpu_box: dict[str, Any], faults_of: Any) -> None:
-    gpu_box["pd_model"] = {"source": "hub", "repo": "owner/name", "revision": "0123abc"}
-    assert list(faults_of(gpu_box)) == ["pd_model.source"]
+HUB = {"source": "hub", "repo": "owner/name", "revision": "0123456789abcdef0123456789abcdef01234567"}
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "words"),
+    [
+        ({"repo": None}, "repo", "is missing"),
+        ({"revision": None}, "revision", "is missing"),
+        ({"repo": "https://huggingface.co/owner/name"}, "repo", "write owner/name"),
+        ({"repo": "name"}, "repo", "write owner/name"),
+        ({"revision": "main"}, "revision", "a branch moves"),
+        ({"revision": "HEAD"}, "revision", "a branch moves"),
+        ({"revision": "0123abc"}, "revision", "write all 40 digits"),
+        ({"revision": "../x"}, "revision", "neither a commit nor a tag"),
+        ({"endpoint": "hub.example.org"}, "endpoint", "no address of a hub"),
+        ({"endpoint": "https://me:word@hub.example.org"}, "endpoint", "set pd_hub_token"),
+        ({"endpoint": "http://hub.example.org"}, "endpoint", "is not encrypted"),
+        ({"token": "hf_x"}, "token", "set pd_hub_token"),
+        ({"quantization": "nvfp4"}, "quantization", "modelopt_nvfp4, mxfp4, fp8, none"),
+        ({"sha256": "SHA256SUMS"}, "sha256", "not an absolute path"),
+        ({"sha256": {"a": "0"}}, "sha256.a", "64 hexadecimal digits"),
+        ({"exclude": "original/*"}, "exclude", "not a list"),
+        ({"warm_up": "often"}, "warm_up", "not true or false"),
+    ],
+)
+def test_what_does_not_pin_or_name_a_hub_model_is_refused(
+    gpu_box: dict[str, Any], faults_of: Any, change: dict[str, Any], key: str, words: str
+) -> None:
+    gpu_box["pd_model"] = {**HUB, **change}
+    gpu_box["pd_hub_token"] = "hf_secret"
+    found = faults_of(gpu_box)
+    assert list(found) == [f"pd_model.{key}"]
+    assert words in found[f"pd_model.{key}"]
+
+
+@pytest.mark.parametrize("token", [1234567, "hf_se cret", "hf_secret\n", "", ["hf_secret"], {"a": "hf_secret"}])
+def test_a_token_that_is_none_is_refused_without_showing_it(
+    gpu_box: dict[str, Any], faults_of: Any, token: Any
+) -> None:
+    gpu_box.update(pd_model=dict(HUB), pd_hub_token=token)
+    (found,) = faults_of(gpu_box).items()
+    assert found[0] == "pd_hub_token"
+    assert "secret" not in found[1] and "1234567" not in found[1]
+
+
+def test_the_canary_has_no_quantization_and_no_hash_list(cpu_box: dict[str, Any], faults_of: Any) -> None:
+    cpu_box["pd_model"].update(quantization="fp8", sha256={"a": "0" * 64})
+    assert list(faults_of(cpu_box)) == ["pd_model.quantization", "pd_model.sha256"]
 
 
 def test_every_fault_is_listed_at_once_in_the_order_of_the_file() -> None:

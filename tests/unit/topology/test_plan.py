@@ -31,6 +31,23 @@ def test_the_smallest_gpu_inventory_gets_every_default(gpu_box: dict[str, Any], 
     assert plan["oracle"] == {"enabled": True, "lengths": "auto"}
 
 
+def test_a_hub_model_lies_in_a_folder_of_its_own_for_each_revision_and_on_each_host_below_its_root(
+    gpu_box: dict[str, Any], plan_of: Any
+) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    gpu_box["pd_model"] = {"source": "hub", "repo": "owner/name", "revision": commit, "quantization": "modelopt_nvfp4"}
+    gpu_box["pd_servers"][0]["host"], gpu_box["pd_servers"][1]["host"] = "box1", "box2"
+    gpu_box["pd_hub_token"] = "hf_secret"
+    plan = plan_of(gpu_box, two_hosts(second={"pd_root": "/data/pdlab"}))
+    assert [server["model_path"] for server in plan["servers"]] == [
+        "/opt/pdlab/models/owner--name--0123456789ab",
+        "/data/pdlab/models/owner--name--0123456789ab",
+    ]
+    assert (plan["model"]["served_name"], plan["model"]["revision"]) == ("name", commit)
+    assert plan["model"]["quantization"] == "modelopt_nvfp4"
+    assert "hf_secret" not in json.dumps(plan)
+
+
 def test_a_plan_is_plain_json(gpu_box: dict[str, Any], plan_of: Any) -> None:
     plan = plan_of(gpu_box)
     assert json.loads(json.dumps(plan)) == plan
