@@ -148,6 +148,7 @@ facts:
       type: list
     infiniband: {description: RDMA devices., type: list}
     ephemeral_ports: {description: First and last port that the kernel hands out by itself., type: list}
+    reserved_ports: {description: Ports that the kernel never hands out by itself., type: list}
     ports: {description: Listeners on the ports asked for., type: list}
     kept: {description: "What earlier runs left below O(root): environments, KV probe, references.", type: dict}
     checkpoint: {description: "What is wrong with the checkpoint asked for.", type: dict}

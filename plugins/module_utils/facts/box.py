@@ -57,6 +57,7 @@ def read_facts(source: Source, options: dict[str, Any]) -> dict[str, Any]:
         "nics": network.read_nics(source),
         "infiniband": source.names("/sys/class/infiniband"),
         "ephemeral_ports": network.read_ephemeral_ports(source),
+        "reserved_ports": network.read_reserved_ports(source),
         "tools": tools.read_tools(source),
         "ports": ports.read_ports(source, asked["ports"], root),
         "engine": engine.read_engine(source, asked["engine"]),

@@ -12,7 +12,8 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_binding import pa
 
 NODES = "/sys/devices/system/node"
 POLICIES = "/sys/devices/system/cpu/cpufreq"
-FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
+# `hypervisor` is set for the guest of a virtual machine.
+FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16", "hypervisor")
 
 
 def read_cpu(source: Source) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts import pci
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.source import Source
+from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_binding import parse_list
 
 NET = "/sys/class/net"
 _STATES = {"up": True, "down": False, "lowerlayerdown": False, "dormant": False, "notpresent": False}
@@ -46,3 +47,9 @@ def read_ephemeral_ports(source: Source) -> list[int] | None:
     """[lowest, highest] of the ports that a connection without a wish gets."""
     ends = (source.text("/proc/sys/net/ipv4/ip_local_port_range") or "").split()
     return [int(end) for end in ends] if len(ends) == 2 and all(end.isdigit() for end in ends) else None
+
+
+def read_reserved_ports(source: Source) -> list[int] | None:
+    """The ports that the kernel never hands out by itself; Documentation/networking/ip-sysctl of the Linux kernel."""
+    text = source.text("/proc/sys/net/ipv4/ip_local_reserved_ports")
+    return None if text is None else sorted(parse_list(text))
