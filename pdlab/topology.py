@@ -35,11 +35,15 @@ class Model(_Model):
 
 
 class Host(_Model):
-    """A machine: the address at which others reach it, and where pdlab lives on it."""
+    """A machine: the address at which others reach it, and where pdlab lives on it.
+
+    `engine_lock` null means the lock that goes with the device: cpu or cuda13.
+    """
 
     address: str | None
     root: str
     engine_python: str
+    engine_lock: str | None = None
     local: bool
 
 

@@ -66,7 +66,7 @@ def split(
 
 
 def resolve_hosts(hosts: Sequence[HostVars], used: Sequence[str], faults: Faults) -> dict[str, dict[str, Any]]:
-    """The plan's `hosts`: {name: {"address", "root", "engine_python", "local"}}; faults are noted for all at once.
+    """The plan's `hosts`: {name: {"address", "root", "engine_python", "engine_lock", "local"}}, all faults noted at once.
 
     `used` names the hosts that run something: only they need an address, and only one of them may be a loopback.
     """
@@ -80,6 +80,7 @@ def resolve_hosts(hosts: Sequence[HostVars], used: Sequence[str], faults: Faults
             "address": _address(host, kept.get("pd_address"), host.name in used, len(used) > 1, mine),
             "root": root,
             "engine_python": engine_python(root or "/"),
+            "engine_lock": (kept.get("pd_engine") or {}).get("lock"),
             "local": host.local,
         }
         found[host.name] = list(mine)
