@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pdlab.report import html, markdown
 from pdlab.results import Report, build_report
 from pdlab.store import RunFolder
 
@@ -15,6 +14,9 @@ def write_report(folder: RunFolder) -> tuple[Report, Path]:
 
     Raises StoreError when either cannot be written.
     """
+    # The charts' library takes a fifth of a second to load, which tables on a terminal can do without.
+    from pdlab.report import html, markdown
+
     contents = folder.read()
     report = build_report(contents)
     path = folder.write_report(html.render(contents, report))

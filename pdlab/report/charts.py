@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from pdlab.report.workloads import workloads
 from pdlab.results import REHEARSAL_NOTE, Latency, Point
 
 # Readable on white and on near-black (contrast above 3:1 on both), and told apart without colour by dash and marker.
@@ -59,23 +60,6 @@ def plotly_script() -> str:
     """plotly.js itself, to be put inline on the page once."""
     script: str = get_plotlyjs()
     return script
-
-
-def workloads(points: Sequence[Point]) -> dict[str, list[Point]]:
-    """The points by their request lengths, each in order of concurrency: curves join like with like only."""
-    found: dict[str, list[Point]] = {}
-    for point in points:
-        if point.concurrency is not None:
-            found.setdefault(workload(point), []).append(point)
-    return {name: sorted(group, key=lambda point: point.concurrency or 0) for name, group in found.items()}
-
-
-def workload(point: Point) -> str:
-    """A point's request lengths: "256 in, 128 out"; "up to" when they are drawn below those limits."""
-    if point.input_len is None or point.output_len is None:
-        return "lengths unknown"
-    upto = "" if point.range_ratio is None or point.range_ratio >= 1 else "up to "
-    return f"{upto}{point.input_len} in, {upto}{point.output_len} out"
 
 
 def _latency_curves(latency: Callable[[Point], Latency]) -> list[Curve]:

@@ -17,6 +17,7 @@ from pdlab.report import charts, formatting
 from pdlab.report.baseline import COLUMNS, UNKNOWN, Baseline, load_baselines
 from pdlab.report.next_steps import endpoint, next_steps
 from pdlab.report.verdicts import verdicts
+from pdlab.report.workloads import workload
 from pdlab.results import SAMPLES_NEEDED, Latency, Point, Report
 from pdlab.store import RunContents
 
@@ -95,7 +96,7 @@ def render(contents: RunContents, report: Report | None = None, baselines: Seque
         measured=[point for point in report.points if point.ok],
         failed=[point for point in report.points if not point.ok],
         latency_rows=latency_rows,
-        workload=charts.workload,
+        workload=workload,
         figure_names=FIGURES,
         samples_needed=SAMPLES_NEEDED,
         done=formatting.done,

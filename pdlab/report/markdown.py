@@ -21,8 +21,8 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as l
 from pdlab import results
 from pdlab.loose import as_mapping, as_rows
 from pdlab.report import formatting
-from pdlab.report.charts import workload
 from pdlab.report.next_steps import next_steps
+from pdlab.report.workloads import workload
 from pdlab.results import Point, Report
 from pdlab.store import RunContents, StoreError, explain, plain_text
 
