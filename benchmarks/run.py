@@ -158,6 +158,12 @@ class Bench:
         changed = recap.rpartition("changed=")[2].split()[0]
         return Row("second `pdlab deploy`, nothing to change", seconds, None, 5.0, f"(changed={changed})")
 
+    def preflight(self) -> Row:
+        """The reference box's recording judged for inventory/gpu: no host takes part."""
+        box = CHECKOUT / "tests" / "boxes" / "rtx-pro-6000-x8"
+        seconds = min(timed(lambda: self.pdlab("preflight", "-i", "gpu", "--box", str(box))) for _ in range(3))
+        return Row("preflight of the reference box's recording", seconds, None, 2.0)
+
     def first_answer(self) -> Row:
         """From stopped services to the first right answer, against the same lines in a shell."""
         self.pdlab("deploy")
@@ -241,7 +247,7 @@ def wait_for_answer(plan: Mapping[str, Any]) -> None:
 
 def main() -> None:
     """Run the rows that were asked for and print the table."""
-    names = ["environment_cold", "environment_warm", "second_deploy", "first_answer", "whole"]
+    names = ["preflight", "environment_cold", "environment_warm", "second_deploy", "first_answer", "whole"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", default=names, metavar="row", help=f"which rows: {', '.join(names)}")
     parser.add_argument("--scratch-in", type=Path, default=Path.home(), help="where the scratch directory is made")

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -42,6 +43,10 @@ Diff = Annotated[bool, typer.Option("--diff", "-D", help="Show what changes.")]
 Verbose = Annotated[int, typer.Option("--verbose", "-v", count=True, help="More of Ansible's own output (-vvv).")]
 Runs = Annotated[
     Path, typer.Option("--runs-dir", envvar="PDLAB_RUNS_DIR", help="Where run folders are kept.", show_default="./runs")
+]
+Boxes = Annotated[
+    list[str] | None,
+    typer.Option("--box", help="A recording to look at instead of the host: DIR, or HOST=DIR for each host."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
 RUNS = Path("runs")
@@ -233,28 +238,51 @@ def bench(
 def preflight(
     inventory: Inventory = None,
     limit: Limit = None,
+    box: Boxes = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Show what passed, too.")] = False,
     extra_vars: ExtraVars = None,
     verbose: Verbose = 0,
     runs_dir: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Look at the box and judge it. Exit status 3 when something forbids a deployment."""
-    from pdlab.preflight import build_preflight
-    from pdlab.tables import verdict_table
-
     options = options_of(inventory, limit=limit, extra_vars=extra_vars, verbose=verbose)
     console = err if as_json else out
-    session = Session(console, options, runs_dir)
-    code = session.run("preflight")
-    verdicts = session.folder.read().host_records("preflight") if session.folder else {}
-    if as_json:
-        print_json(build_preflight(verdicts.values()).model_dump(mode="json"))
+    if box:
+        records, code = judge_boxes(options, box)
     else:
-        for record in verdicts.values():
-            console.print(verdict_table(record, console.width))
-    if not verdicts:
-        print_failures(session.outcome)
+        session = Session(console, options, runs_dir)
+        code = session.run("preflight")
+        records = list(session.folder.read().host_records("preflight").values()) if session.folder else []
+        if not records:
+            print_failures(session.outcome)
+    show_verdicts(records, everything, as_json)
     raise typer.Exit(int(code))
+
+
+def judge_boxes(options: PlaybookOptions, written: list[str]) -> tuple[list[dict[str, Any]], Exit]:
+    """Verdicts on recordings instead of hosts. Ends the program when a recording fits no host of the plan."""
+    from pdlab.preflight import BoxError, boxes_of, judge_recordings
+
+    document = plan_of(options)
+    try:
+        records = judge_recordings(document, boxes_of(written, list(document["hosts"])))
+    except BoxError as error:
+        fail(str(error), Exit.USAGE)
+    return records, Exit.VETO if any(record["veto"] for record in records) else Exit.OK
+
+
+def show_verdicts(records: Sequence[Mapping[str, Any]], everything: bool, as_json: bool) -> None:
+    """One table for each host, or all in one document."""
+    if as_json:
+        from pdlab.preflight import build_preflight
+
+        print_json(build_preflight(records).model_dump(mode="json"))
+        return
+    from pdlab.tables import verdict_table
+
+    for record in records:
+        out.print(verdict_table(record, out.width, everything))
 
 
 # --- looking -----------------------------------------------------------------------------------------------------

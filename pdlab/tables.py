@@ -19,8 +19,8 @@ from rich.text import Text
 
 from pdlab.loose import as_list, as_mapping, as_rows, as_text
 from pdlab.report import formatting
-from pdlab.report.charts import workloads
 from pdlab.report.verdicts import Verdict, verdicts
+from pdlab.report.workloads import workloads
 from pdlab.results import REHEARSAL_NOTE, SAMPLES_NEEDED, Point, Report
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ WIDE = 110
 ERROR_LINES = 3
 GOOD, BAD, WARNING, SOFT = "green", "bold red", "yellow", "dim"
 _REASON = "not bold default"
+VETO_WORD = "VETO"
 
 Column = tuple[str, Callable[[Point], str]]
 
@@ -88,21 +89,23 @@ def stage_table(report: Report, width: int = WIDTH) -> RenderableType:
 
 
 def verdict_table(record: Mapping[str, Any], width: int = WIDTH, everything: bool = False) -> RenderableType:
-    """One host's preflight verdicts: vetoes first, then warnings; what passed is counted, or listed as well."""
+    """One host's preflight verdicts: vetoes first, then warnings, then notes; what passed is counted, or listed too."""
     host = as_text(record.get("host")) or "host"
     found = verdicts({host: record})
     passed = sum(verdict.ok for verdict in found)
-    count = Text(f"{host}: {passed} of {len(found)} checks passed", style=GOOD if passed == len(found) else "bold")
-    shown = [verdict for verdict in found if everything or not verdict.ok]
-    if not shown:
-        return count
-    table = _table()
-    table.add_column("")
-    table.add_column("check", overflow="fold")
-    table.add_column("seen, wanted, what to do", overflow="fold", ratio=1)
-    for verdict in shown:
-        table.add_row(_verdict_word(verdict), Text(verdict.id), _verdict_text(verdict))
-    return Group(count, table)
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", ratio=1)
+    for verdict in found:
+        if not verdict.ok:
+            table.add_row(_verdict_word(verdict), _verdict_text(verdict))
+            table.add_row()
+    for verdict in found if everything else ():
+        if verdict.ok:
+            table.add_row(_verdict_word(verdict), _passed_text(verdict))
+    style = BAD if any(verdict.word == VETO_WORD for verdict in found) else GOOD if passed == len(found) else "bold"
+    count = Text(f"{host}: {_counted(found)}", style=style)
+    return Group(table, count) if table.row_count else count
 
 
 def plan_table(plan: Mapping[str, Any], width: int = WIDTH) -> RenderableType:
@@ -187,15 +190,27 @@ def _failed_word(point: Point) -> str:
     return "FAILED" if point.measured else "not run"
 
 
+def _counted(found: list[Verdict]) -> str:
+    """`41 of 45 checks passed, 1 veto, 2 warnings, 1 note`."""
+    said = [f"{sum(verdict.ok for verdict in found)} of {len(found)} checks passed"]
+    for word, many in ((VETO_WORD, "vetoes"), ("warning", "warnings"), ("note", "notes")):
+        count = sum(verdict.word == word for verdict in found)
+        if count:
+            said.append(f"{count} {word.lower() if count == 1 else many}")
+    return ", ".join(said)
+
+
 def _verdict_word(verdict: Verdict) -> Text:
-    return Text(verdict.word, style={"ok": GOOD, "VETO": BAD, "warning": WARNING}.get(verdict.word, ""))
+    return Text(verdict.word, style={"ok": GOOD, VETO_WORD: BAD, "warning": WARNING}.get(verdict.word, ""))
 
 
 def _verdict_text(verdict: Verdict) -> Text:
-    said = Text(f"{verdict.seen}; wanted: {verdict.wanted}")
-    if not verdict.ok:
-        said.append(f"\n{verdict.why}" if verdict.why else "")
-        said.append(f"\n-> {verdict.cure}" if verdict.cure else "", style="bold")
+    said = Text(verdict.id, style="bold")
+    for label, words in (("seen", verdict.seen), ("wanted", verdict.wanted), ("why", verdict.why)):
+        if words:
+            said.append(f"\n{label}: ", style="not bold dim")
+            said.append(words, style="not bold")
+    said.append(f"\n-> {verdict.cure}" if verdict.cure else "")
     return said
 
 
@@ -203,6 +218,10 @@ def _numa(part: Mapping[str, Any]) -> str:
     """The node that a server is bound to; nothing for one that is not bound."""
     node = part.get("numa_node")
     return "of its\nGPUs" if part.get("numa_pending") else "" if node is None else str(node)
+
+
+def _passed_text(verdict: Verdict) -> Text:
+    return Text.assemble(verdict.id, (f": {verdict.seen}", SOFT))
 
 
 def _declared(as_declared: bool) -> Text:

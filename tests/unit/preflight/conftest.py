@@ -5,23 +5,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.pdlab.pdlab.plugins.module_utils import preflight_rules
+from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.box import read_facts
+from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.recording import Recording
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import resolve
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables import PER_HOST
 
-BOXES = Path(__file__).resolve().parents[2] / "boxes"
+CHECKOUT = Path(__file__).resolve().parents[3]
+BOXES = CHECKOUT / "tests" / "boxes"
+SWEEPS = yaml.safe_load((CHECKOUT / "roles" / "benchmark" / "vars" / "sweeps.yml").read_text())["benchmark_sweeps"]
 PRESETS = {"default": {"points": [{"concurrency": 1, "prompts": 8}]}}
 Verdicts = dict[str, dict[str, Any]]
 
 
 def recorded(name: str) -> dict[str, Any]:
     """The facts of a recorded box."""
-    facts: dict[str, Any] = json.loads((BOXES / f"{name}.json").read_text())
+    facts: dict[str, Any] = {"ephemeral_ports": [32768, 60999]} | json.loads((BOXES / f"{name}.json").read_text())
     return facts
 
 
@@ -31,14 +36,27 @@ def cpu_facts() -> dict[str, Any]:
 
 
 @pytest.fixture
-def gpu_facts() -> dict[str, Any]:
-    """The recorded H200, as if it had two of them and the checkpoint."""
-    facts = recorded("one-h200")
-    first = facts["gpu"]["gpus"][0]
-    facts["gpu"]["gpus"].append({**deepcopy(first), "index": 1, "uuid": first["uuid"][:-1] + "1"})
-    facts["paths"]["/srv/models/flash"] = {**facts["paths"]["/tmp"], "at": "/srv/models/flash"}
-    facts["checkpoint"] = {"path": "/srv/models/flash", "faults": []}
+def reference_facts(reference_plan: dict[str, Any]) -> dict[str, Any]:
+    """The reference box, built from documentation, as preflight of inventory/gpu looks at it."""
+    facts = read_facts(Recording(BOXES / "rtx-pro-6000-x8"), preflight_rules.facts_options(reference_plan, "gpubox"))
+    # A recording holds no models.
+    facts["checkpoint"] = {"path": reference_plan["model"]["path"], "faults": []}
     return facts
+
+
+@pytest.fixture
+def reference_plan() -> dict[str, Any]:
+    return shipped_plan("gpu")
+
+
+def shipped_plan(name: str) -> dict[str, Any]:
+    """The plan of an inventory that pdlab ships."""
+    given = yaml.safe_load((CHECKOUT / "inventory" / name / "group_vars" / "pdlab.yml").read_text())
+    own = {key: value for key, value in given.items() if key in PER_HOST}
+    shared = {key: value for key, value in given.items() if key not in PER_HOST}
+    plan, faults = resolve(shared, [HostVars("gpubox", ansible_host="192.0.2.11", variables=own)], SWEEPS)
+    assert plan is not None, list(map(str, faults))
+    return plan
 
 
 def plan_of(variables: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -65,25 +83,20 @@ def cpu_plan() -> dict[str, Any]:
 
 
 @pytest.fixture
-def gpu_plan() -> dict[str, Any]:
-    return plan_of(
-        {
-            "pd_model": {"path": "/srv/models/flash"},
-            "pd_servers": [
-                {"name": "prefill-0", "role": "prefill", "gpus": [0], "numa_node": 0},
-                {"name": "decode-0", "role": "decode", "gpus": [1], "numa_node": 0},
-            ],
-            "pd_router": {},
-        }
-    )
+def fleet_plan() -> dict[str, Any]:
+    """Prefill on box1, decode and the router on box2."""
+    servers = [{"name": "prefill-0", "role": "prefill", "host": "box1"}]
+    servers += [{"name": "decode-0", "role": "decode", "host": "box2"}]
+    variables = {"pd_device": "cpu", "pd_model": {"source": "canary"}, "pd_servers": servers, "pd_router": {}}
+    return plan_of(variables, "box1", "box2")
 
 
 @pytest.fixture
 def judge() -> Callable[..., Verdicts]:
-    """Verdicts by id; those that are not well only, unless `every`."""
+    """Verdicts by id; those that are not well only, unless `every`. The host is the plan's first."""
 
-    def verdicts(facts: dict[str, Any], plan: dict[str, Any], every: bool = False, host: str = "box1") -> Verdicts:
-        found = preflight_rules.judge(facts, plan, host)
+    def verdicts(facts: dict[str, Any], plan: dict[str, Any], every: bool = False, host: str | None = None) -> Verdicts:
+        found = preflight_rules.judge(facts, plan, host or next(iter(plan["hosts"])))
         assert len({verdict["id"] for verdict in found}) == len(found), "one verdict a fault"
         return {verdict["id"]: verdict for verdict in found if every or not verdict["ok"]}
 

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pdlab preflight --box`: a recording is judged, no host is touched, and the exit status says veto."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pdlab.preflight import BoxError, boxes_of, judge_recordings
+
+from .conftest import BOXES, shipped_plan
+
+PDLAB = Path(sys.executable).with_name("pdlab")
+REFERENCE = BOXES / "rtx-pro-6000-x8"
+# The recorded machines, and the inventories that are meant for such.
+RECORDED = sorted(path.parent for path in BOXES.glob("*/box.yml"))
+
+
+def preflight(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PDLAB, "preflight", *arguments],
+        cwd=tmp_path, env={**os.environ, "COLUMNS": "80"}, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def test_the_reference_box_has_no_veto_and_nothing_is_kept(tmp_path: Path) -> None:
+    # The inventory's host is an address of documentation: nobody answers there.
+    done = preflight(tmp_path, "-i", "gpu", "--box", str(REFERENCE))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "VETO" not in done.stdout
+    assert "gpubox: " in done.stdout.splitlines()[-1]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_box_with_a_fault_has_a_veto_in_table_and_document(tmp_path: Path) -> None:
+    box = tmp_path / "box"
+    shutil.copytree(REFERENCE, box)
+    for group in (box / "root/sys/kernel/iommu_groups").glob("*/type"):
+        group.write_text("DMA-FQ\n")
+    done = preflight(tmp_path, "-i", "gpu", "--box", f"gpubox={box}")
+    assert done.returncode == 3
+    assert "VETO    iommu_translates" in done.stdout
+    assert "-> sed -i" in done.stdout
+    as_json = preflight(tmp_path, "-i", "gpu", "--box", str(box), "--json")
+    assert as_json.returncode == 3
+    document = json.loads(as_json.stdout)
+    assert document["ok"] is False
+    failed = [verdict for verdict in document["hosts"][0]["verdicts"] if not verdict["ok"]]
+    assert ("iommu_translates", "veto") in [(verdict["id"], verdict["severity"]) for verdict in failed]
+
+
+def test_what_passed_is_shown_when_it_is_asked_for(tmp_path: Path) -> None:
+    done = preflight(tmp_path, "-i", "gpu", "--box", str(REFERENCE), "--all")
+    assert "ok      driver_too_old: driver " in done.stdout
+
+
+def test_a_folder_that_is_no_recording_is_said_so(tmp_path: Path) -> None:
+    done = preflight(tmp_path, "-i", "gpu", "--box", str(tmp_path))
+    assert done.returncode == 2
+    assert f"{tmp_path} is no recording of a box" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("written", "hosts", "said"),
+    [
+        (["DIR"], ["a", "b"], "--box DIR: the plan has 2 hosts; write HOST=DIR for each of a, b"),
+        (["c=DIR"], ["a"], "--box c=DIR: the plan has no host c, it has a"),
+        (["a=X", "a=Y"], ["a"], "--box a=Y: a has a recording already, X"),
+        (["a=X"], ["a", "b"], "--box: no recording for b; write HOST=DIR for each"),
+    ],
+)
+def test_a_recording_that_fits_no_host_is_refused(written: list[str], hosts: list[str], said: str) -> None:
+    with pytest.raises(BoxError) as error:
+        boxes_of(written, hosts)
+    assert str(error.value) == said
+
+
+def test_each_host_of_a_fleet_gets_its_recording() -> None:
+    assert boxes_of(["DIR"], ["a"]) == {"a": Path("DIR")}
+    assert boxes_of(["b=Y", "a=X=1"], ["a", "b"]) == {"a": Path("X=1"), "b": Path("Y")}
+
+
+@pytest.mark.parametrize("box", RECORDED, ids=lambda box: box.name)
+def test_every_recorded_box_gets_verdicts_and_none_that_a_rule_did_not_mean(box: Path) -> None:
+    (record,) = judge_recordings(shipped_plan("gpu"), {"gpubox": box})
+    assert json.loads(json.dumps(record)) == record
+    for verdict in record["verdicts"]:
+        assert verdict["seen"] and verdict["wanted"] and verdict["why"], verdict["id"]
+        assert bool(verdict["cure"]) is not verdict["ok"], verdict["id"]
+        if verdict["seen"].startswith("unknown: "):
+            assert verdict["severity"] != "veto", verdict["id"]
+
+
+def test_a_model_that_no_recording_holds_is_unknown_not_absent() -> None:
+    plan = shipped_plan("gpu")
+    for server in plan["servers"]:
+        server["model_path"] = "/data/models/other"
+    (record,) = judge_recordings(plan, {"gpubox": REFERENCE})
+    (verdict,) = [verdict for verdict in record["verdicts"] if verdict["id"] == "model_absent"]
+    assert (verdict["severity"], verdict["ok"]) == ("warn", False)
+    assert verdict["seen"] == "unknown: /data/models/other was not looked at"
