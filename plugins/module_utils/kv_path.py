@@ -16,7 +16,7 @@ DIRECT = "cuda_ipc"
 LEAST_SHARE = 0.1
 CURE = (
     "take UCX_TLS out of pd_server_env, or let it name cuda_ipc and cuda_copy; in a container share the host's PID and "
-    "IPC namespaces (--pid=host --ipc=host); see that nvidia-smi topo -p2p w says OK for these GPUs"
+    "IPC namespaces (docker run --pid=host --ipc=host); see that nvidia-smi topo -p2p w says OK for these GPUs"
 )
 
 

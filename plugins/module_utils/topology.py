@@ -24,6 +24,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import (
 )
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, Faults, in_file_order, suggestion
 from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import asked_binding
+from ansible_collections.pdlab.pdlab.plugins.module_utils.probe_options import probe_options
 from ansible_collections.pdlab.pdlab.plugins.module_utils.shapes import INVALID
 from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import log_file, under
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars, expand_home, resolve_hosts
@@ -122,13 +123,14 @@ def gate_host(servers: Sequence[Mapping[str, Any]]) -> str:
 
 
 def part_of(plan: Plan, host: str) -> dict[str, Any]:
-    """What concerns one host of a plan: {"servers": [...], "router": {...}|None, "gate": bool, "host": {...}}."""
+    """What concerns one host of a plan: {"servers", "router" or None, "gate": bool, "host", "probes"}."""
     router = plan["router"]
     return {
         "servers": [server for server in plan["servers"] if server["host"] == host],
         "router": router if router and router["host"] == host else None,
         "gate": host == gate_host(plan["servers"]),
         "host": plan["hosts"].get(host),
+        "probes": probe_options(plan, host),
     }
 
 
