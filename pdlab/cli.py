@@ -431,6 +431,30 @@ def down(
     raise typer.Exit(int(Exit.OK if outcome.ok else Exit.ERROR))
 
 
+@app.command()
+def undo(
+    inventory: Inventory = None,
+    limit: Limit = None,
+    extra_vars: ExtraVars = None,
+    check: Check = False,
+    force: Annotated[bool, typer.Option("--force", help="Also values that somebody has changed since.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put back the hosts' settings that pdlab changed (pd_host). Packages, services and files of pdlab stay."""
+    from pdlab.host_undo import undone, undone_lines
+
+    options = options_of(inventory, limit=limit, extra_vars=extra_vars, check=check)
+    outcome = play_quietly("host_undo", options, err, {"host_undo_force": force})
+    print_failures(outcome)
+    found = undone(outcome)
+    if as_json:
+        print_json({"ok": outcome.ok, "hosts": found})
+    else:
+        for line in undone_lines(found, check=check):
+            out.print(line, markup=False, soft_wrap=True)
+    raise typer.Exit(int(Exit.OK if outcome.ok else Exit.ERROR))
+
+
 def main() -> None:
     """Entry point of the console script."""
     try:

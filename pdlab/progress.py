@@ -128,7 +128,11 @@ class Progress:
         self.console.print(text, soft_wrap=True, highlight=False)
 
     def _print_diff(self, diff: object) -> None:
-        """A module's before and after as a unified diff."""
+        """A module's before and after as a unified diff; a list of them, one after the other."""
+        if isinstance(diff, list):
+            for part in diff:
+                self._print_diff(part)
+            return
         if not isinstance(diff, Mapping) or diff.get("before") == diff.get("after"):
             return
         before, after = str(diff.get("before") or ""), str(diff.get("after") or "")

@@ -158,6 +158,18 @@ def choice(*names: str) -> Check:
     return check
 
 
+def number_choice(*numbers: int) -> Check:
+    """One of some whole numbers."""
+
+    def check(faults: Faults, key: str, value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool) and value in numbers:
+            return value
+        faults.add(key, f"is {kind(value)}", f"write one of {', '.join(map(str, numbers))}")
+        return INVALID
+
+    return check
+
+
 def ip_address(example: str) -> Check:
     """A literal IPv4 or IPv6 address: SGLang's ZMQ sockets cannot bind a host name."""
 

@@ -10,12 +10,14 @@ from typing import Any
 from ansible_collections.pdlab.pdlab.plugins.module_utils import shapes
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import COLOCATED, DECODE, PREFILL
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Faults
+from ansible_collections.pdlab.pdlab.plugins.module_utils.host.variable import HOST
 from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import UNBOUND
 from ansible_collections.pdlab.pdlab.plugins.module_utils.shapes import INVALID, Check, kind
 
 TRANSFER_BACKEND = "nixl"
 ONLY_NIXL = "only nixl is supported now; remove the line"
-RESERVED_NAMES = ("router", "reference")
+# `host` is the unit of the host's settings, pdlab-host.service.
+RESERVED_NAMES = ("router", "reference", "host")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,47}\Z")
 _FLAG = re.compile(r"[a-z0-9][a-z0-9-]*\Z", re.IGNORECASE)
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -379,6 +381,7 @@ PER_HOST: dict[str, Check] = {
             "uv": shapes.path("/usr/local/bin/uv"),
         }
     ),
+    "pd_host": HOST,
 }
 
 BENCHMARK = "pd_benchmark"

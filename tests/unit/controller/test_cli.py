@@ -107,3 +107,28 @@ def test_the_exit_status_says_where_a_run_ended(outcome: Outcome, stage: str | N
     session = Session(Console(), PlaybookOptions(CHECKOUT), CHECKOUT)
     session.outcome = outcome
     assert session._exit(stage) is status
+
+
+def test_undo_says_what_became_of_each_setting() -> None:
+    from pdlab.host_undo import undone, undone_lines
+
+    setting = {"setting": "numa_balancing", "was": "1", "set": "0", "now": "0"}
+    result = {
+        "put_back": [setting],
+        "left_alone": [{**setting, "setting": "swap", "now": "7"}],
+        "gone": [{**setting, "setting": "gpu_persistence GPU-1"}],
+        "already_back": [],
+        "packages": ["numactl"],
+    }
+    outcome = Outcome(results=[TaskResult("box1", "t", "pdlab.pdlab.host_settings", result)])
+    assert undone_lines(undone(outcome), check=False) == [
+        "box1: put back: numa_balancing: 0 -> 1",
+        "box1: is not there any more: gpu_persistence GPU-1",
+        "box1: LEFT ALONE: swap: it was 1, pdlab set 0, somebody made it 7; `pdlab undo --force` puts 1 back",
+        "box1: packages stay: numactl; remove by hand: sudo apt-get remove numactl",
+    ]
+    assert (
+        undone_lines({"box1": undone(outcome)["box1"]}, check=True)[0] == "box1: would put back: numa_balancing: 0 -> 1"
+    )
+    nothing = TaskResult("box2", "t", "pdlab.pdlab.host_settings", {})
+    assert "nothing is remembered" in undone_lines(undone(Outcome(results=[nothing])), check=False)[0]

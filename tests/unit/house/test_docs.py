@@ -16,6 +16,8 @@ import yaml
 from ansible_collections.pdlab.pdlab.plugins.module_utils import benchmark_points, preflight_rules
 from ansible_collections.pdlab.pdlab.plugins.module_utils import topology_variables as variables
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Faults
+from ansible_collections.pdlab.pdlab.plugins.module_utils.host.change import OWN_FILES
+from ansible_collections.pdlab.pdlab.plugins.module_utils.host.sysctls import SYSCTLS
 from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules import public_cases
 from ansible_collections.pdlab.pdlab.plugins.module_utils.shapes import Check
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import resolve
@@ -131,6 +133,7 @@ def test_the_inventory_page_has_every_variable_and_no_other() -> None:
         ("pd_answers", keys_of(variables.SHARED["pd_answers"])),
         ("pd_oracle", keys_of(variables.SHARED["pd_oracle"])),
         ("pd_engine", keys_of(variables.PER_HOST["pd_engine"])),
+        ("pd_host", keys_of(variables.PER_HOST["pd_host"])),
         ("pd_benchmark", benchmark_keys() | set(SWEEPS)),
     ],
 )
@@ -154,6 +157,16 @@ def test_the_inventory_page_describes_every_sweep_as_it_is() -> None:
             assert row[1] == points
             assert f"{sweep['input_len']} in" in row[2]
             assert f"{sweep['output_len']} out" in row[2]
+
+
+def test_the_inventory_page_has_every_kernel_parameter_with_its_reason_and_no_other() -> None:
+    table = rows(section((DOCS / "inventory.md").read_text(), "pd_host"), 2)
+    assert table == [[f"`{name}`", sysctl.why] for name, sysctl in SYSCTLS.items()]
+
+
+def test_the_undo_page_names_every_file_that_pdlab_writes_outside_its_root() -> None:
+    text = (DOCS / "undo.md").read_text()
+    assert not [path for path in OWN_FILES if f"| `{path}` |" not in text]
 
 
 def test_every_whole_inventory_in_the_documentation_is_without_a_fault() -> None:
