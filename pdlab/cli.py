@@ -316,6 +316,30 @@ def plan(
         out.print(plan_table(document, out.width))
 
 
+@app.command("record-box")
+def record_box(
+    directory: Annotated[Path, typer.Option("--output", "-o", help="A new directory for the recording.")],
+    host: Annotated[str | None, typer.Argument(help="A host of the inventory. Default: this machine.")] = None,
+    inventory: Inventory = None,
+    extra_vars: ExtraVars = None,
+) -> None:
+    """Write down what a box shows to preflight, without personal details, so that others can look at it."""
+    from pdlab.record_box import RecordError, record_here, record_host, save
+
+    try:
+        if host is None:
+            recording = record_here()
+        else:
+            options = options_of(inventory, limit=host, extra_vars=extra_vars)
+            outcome = play_quietly("record_box", options, err)
+            print_failures(outcome)
+            recording = record_host(outcome, host)
+        save(recording, directory)
+    except RecordError as error:
+        fail(str(error), Exit.ERROR)
+    out.print(f"{directory}: {len(recording)} files. Look through them before you give them away.", soft_wrap=True)
+
+
 @app.command()
 def status(
     inventory: Inventory = None, limit: Limit = None, extra_vars: ExtraVars = None, as_json: AsJson = False

@@ -84,11 +84,11 @@ class Box:
             rc=1,
         )
 
-    def python(self, path: str, version: str) -> None:
-        """An interpreter with its headers."""
+    def python(self, path: str, version: str, headers: bool = True) -> None:
+        """An interpreter, and whether its C headers are there."""
         self.answers["programs"] = {**self.answers["programs"], path: path, "python3": path}
         self.answers["compiled"] = [*self.answers["compiled"], path]
-        self.command(f"{path} -I -S -c", json.dumps({"version": version, "headers": True}) + "\n")
+        self.command(f"{path} -I -S -c", json.dumps({"version": version, "headers": headers}) + "\n")
 
     def disk(self, path: str, total: int, free: int, writable: bool = True) -> None:
         """A directory with a file system of its own."""
@@ -409,7 +409,102 @@ def rtx_pro_6000_x8() -> Box:
     return box
 
 
-BOXES = (rtx_pro_6000_x8,)
+def laptop() -> Box:
+    """A laptop with one GPU, as it comes: an ordinary user, a desktop on the GPU, nothing set up for serving."""
+    box = Box(
+        "laptop",
+        "1x NVIDIA GeForce RTX 4070 Laptop GPU with a desktop on it, PCIe 4.0 x8; Intel Core Ultra 7 155H, 32 GiB, "
+        "swap; Ubuntu 24.04, looked at by an ordinary user; IOMMU translates, no numactl, no compiler",
+        "documentation: data sheets, kernel and driver documentation. Never seen.",
+    )
+    home = "/home/user-1"
+    box.answers.update(
+        uname={"release": "6.11.0-29-generic", "machine": "x86_64", "name": "box"},
+        cpus={"count": 22, "usable": 22},
+        limits={
+            "memlock_bytes": {"soft": 4 * GIB, "hard": 4 * GIB},
+            "nofile": {"soft": 1024, "hard": 1048576},
+        },
+        addresses={"box": ["127.0.1.1"]},
+        programs={"systemctl": "/usr/bin/systemctl", "nvidia-smi": "/usr/bin/nvidia-smi"},
+        listeners=[{"port": 631, "address": "127.0.0.1", "pid": None, "command": ""}],
+        running={"nvidia-cuda-mps-server": False},
+        names={"/sys/kernel/iommu_groups": [str(number) for number in range(20)]},
+    )
+    box.disk("/", 1000 * 10**9, 60 * 10**9, writable=False)
+    box.disk("/dev/shm", 16 * GIB, 15 * GIB)
+    box.directories("/tmp", "/var/tmp", home)
+    box.directories("/var", "/opt", "/srv", "/home", "/run/systemd/system", writable=False)
+    box.python("/usr/bin/python3", "3.12.3", headers=False)
+    box.command(
+        "systemctl show --property=DefaultLimitMEMLOCK --property=DefaultLimitNOFILE",
+        "DefaultLimitMEMLOCK=8388608\nDefaultLimitNOFILE=524288\n",
+    )
+    box.files.update(
+        {
+            "/etc/os-release": 'PRETTY_NAME="Ubuntu 24.04.3 LTS"\nNAME="Ubuntu"\nVERSION_ID="24.04"\nID=ubuntu',
+            "/proc/1/comm": "systemd",
+            "/proc/1/cgroup": "0::/init.scope",
+            "/proc/2/comm": "kthreadd",
+            "/proc/cmdline": "",
+            "/proc/cpuinfo": "vendor_id\t: GenuineIntel\nmodel name\t: Intel(R) Core(TM) Ultra 7 155H\n"
+            "flags\t\t: fpu sse4_2 avx avx2 avx_vnni",
+            "/proc/meminfo": f"MemTotal: {31 * GIB // 1024} kB\nMemFree: {4 * GIB // 1024} kB\n"
+            f"MemAvailable: {17 * GIB // 1024} kB\nSwapTotal: {8 * GIB // 1024} kB\nSwapFree: {7 * GIB // 1024} kB",
+            "/proc/self/cgroup": "0::/recorded",
+            "/proc/sys/kernel/numa_balancing": "0",
+            "/proc/sys/net/ipv4/ip_local_port_range": "32768\t60999",
+            "/proc/sys/vm/swappiness": "60",
+            "/sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
+        }
+    )
+    box.huge_pages("/sys/kernel/mm/hugepages")
+    box.node(0, "0-21", 31 * GIB, 4 * GIB, "10")
+    for cpu in range(22):
+        box.files[f"/sys/devices/system/cpu/cpufreq/policy{cpu}/scaling_governor"] = "powersave"
+    root_port, card = "0000:00:01.0", "0000:01:00.0"
+    box.device(root_port, [], -1, "0x060400", "0x8086", 2)
+    box.device(card, [root_port], -1, "0x030000", "0x10de", 15)
+    box.pcie_link(root_port, (1, 8), (5, 8))
+    box.pcie_link(card, (1, 8), (4, 16))
+    box.files["/sys/kernel/iommu_groups/15/type"] = "DMA-FQ"
+    # An ordinary user is shown the first 64 bytes.
+    space = recording.from_hex(configuration_space(0x7ECC, 0x1D))[:64]
+    box.files[f"{PCI}/{root_port}/config{recording.HEX}"] = recording.to_hex(space)
+    box.device("0000:00:14.3", [], -1, "0x028000", "0x8086", 11)
+    box.links["/sys/class/net/wlp0s20f3"] = "../../devices/pci0000:00/0000:00:14.3/net/wlp0s20f3"
+    box.links["/sys/class/net/wlp0s20f3/device/driver"] = "../../../bus/pci/drivers/iwlwifi"
+    box.files["/sys/class/net/wlp0s20f3/mtu"] = "1500"
+    box.files["/sys/class/net/wlp0s20f3/operstate"] = "up"
+    gpu = {
+        "name": "NVIDIA GeForce RTX 4070 Laptop GPU",
+        "brand": "GeForce",
+        "architecture": "Ada Lovelace",
+        "persistence": "Disabled",
+        "mig": "N/A",
+        "ecc": "N/A",
+        "memory_mib": 8188,
+        "reserved_mib": 405,
+        "used_mib": 212,
+        "bar1_mib": 8192,
+        "temperature": 44,
+        "power": ("80.00", "80.00", "140.00", "5.00"),
+        "clocks": (210, 3105, 405, 8001),
+        "link": (1, 8),
+        "link_max": (4, 8),
+        "device_generation": 4,
+        "processes": [(2481, "G", "/usr/bin/gnome-shell", 200)],
+        "pci": card,
+    }
+    box.command("/usr/bin/nvidia-smi -q -x", smi_xml("570.195.03", "12.8", [gpu]))
+    box.command("/usr/bin/nvidia-smi --query-gpu=pci.bus_id,compute_cap --format=csv,noheader", f"0000{card}, 8.9\n")
+    box.command("/usr/bin/nvidia-smi topo -m", smi_topology([["X"]], ["0-21"], ["0"]))
+    for way in "rw":
+        box.command(f"/usr/bin/nvidia-smi topo -p2p {way}", smi_p2p(1, "OK"))
+    return box
+
+
+BOXES = (rtx_pro_6000_x8, laptop)
 
 
 def main() -> None:

@@ -53,9 +53,10 @@ class _Noting(Command):
 
 
 class Recorder(Source):
-    """This machine, and a note of everything that was read of it."""
+    """Another source, and a note of everything that was read of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: Source) -> None:
+        self._of = of
         self.files: dict[str, str] = {}
         self.bytes: dict[str, bytes] = {}
         self.links: dict[str, str] = {}
@@ -63,89 +64,92 @@ class Recorder(Source):
         self.answers: dict[str, Any] = {key: copy.copy(empty) for key, empty in recording.ANSWERS.items()}
 
     def text(self, path: str) -> str | None:
-        found = super().text(path)
+        found = self._of.text(path)
         if found is not None:
             self.files[path] = found
         return found
 
     def data(self, path: str) -> bytes | None:
-        found = super().data(path)
+        found = self._of.data(path)
         if found is not None:
             self.bytes[path] = found
         return found
 
     def link(self, path: str) -> str | None:
-        found = super().link(path)
+        found = self._of.link(path)
         if found is not None:
             self.links[path] = found
         return found
 
     def names(self, path: str) -> list[str]:
-        found = super().names(path)
+        found = self._of.names(path)
         if found:
             self.answers["names"][path] = found
         return found
 
     def exists(self, path: str) -> bool:
-        found = super().exists(path)
+        found = self._of.exists(path)
         if found and not self.is_directory(path):
             self.files.setdefault(path, "")
         return found
 
     def is_directory(self, path: str) -> bool:
-        found = super().is_directory(path)
+        found = self._of.is_directory(path)
         if found:
-            self.answers["directories"][path] = {"writable": super().is_writable(path)}
+            self.answers["directories"][path] = {"writable": self._of.is_writable(path)}
         return found
 
+    def is_writable(self, path: str) -> bool:
+        return self._of.is_writable(path)
+
     def real_path(self, path: str) -> str:
-        found = super().real_path(path)
+        found = self._of.real_path(path)
         if found != path:
             self.answers["real_paths"][path] = found
         return found
 
     def is_program(self, path: str) -> bool:
-        found = super().is_program(path)
+        found = self._of.is_program(path)
         if found:
             self.answers["compiled"].append(path)
         return found
 
     def which(self, name: str) -> str | None:
-        found = super().which(name)
+        found = self._of.which(name)
         if found is not None:
             self.answers["programs"][name] = found
         return found
 
     def command(self, argv: Sequence[str], env: dict[str, str] | None = None) -> Command:
-        return _Noting(super().command(argv, env), self.said, recording.command_key(argv))
+        return _Noting(self._of.command(argv, env), self.said, recording.command_key(argv))
 
     def file_system(self, path: str) -> dict[str, int | bool] | None:
-        return self._note("file_systems", path, super().file_system(path))
+        return self._note("file_systems", path, self._of.file_system(path))
 
     def addresses(self, name: str) -> list[str] | None:
-        return self._note("addresses", name, super().addresses(name))
+        return self._note("addresses", name, self._of.addresses(name))
 
     def running(self, program: str) -> bool | None:
         # Not through text(): the names of all processes are nobody's business.
-        return self._note("running", program, Source().running(program))
+        return self._note("running", program, self._of.running(program))
 
     def uname(self) -> dict[str, str]:
-        return self._set("uname", super().uname())
+        return self._set("uname", self._of.uname())
 
     def is_root(self) -> bool:
-        return self._set("root", super().is_root())
+        return self._set("root", self._of.is_root())
 
     def cpus(self) -> dict[str, int | None]:
-        return self._set("cpus", super().cpus())
+        return self._set("cpus", self._of.cpus())
 
     def limits(self) -> dict[str, dict[str, int | str]]:
-        return self._set("limits", super().limits())
+        return self._set("limits", self._of.limits())
 
     def clock_synchronised(self) -> bool | None:
-        return self._set("clock_synchronised", super().clock_synchronised())
+        return self._set("clock_synchronised", self._of.clock_synchronised())
 
     def listeners(self, ports: Iterable[int]) -> list[processes.Listener]:
-        found = super().listeners(ports)
+        found = self._of.listeners(ports)
         self.answers["listeners"] = [dataclasses.asdict(listener) for listener in found]
         return found
 
@@ -158,10 +162,10 @@ class Recorder(Source):
         return found
 
 
-def record(now: float) -> dict[str, str]:
-    """{path in the recording: its text} of this machine; `now` is in seconds since the epoch."""
-    source = Recorder()
-    plain = Source()
+def record(now: float, plain: Source | None = None) -> dict[str, str]:
+    """{path in the recording: its text} of this machine, or of `plain`; `now` is in seconds since the epoch."""
+    plain = plain or Source()
+    source = Recorder(plain)
     nodes = [int(name[4:]) for name in plain.names(cpu.NODES) if re.fullmatch(r"node\d+", name)]
     disks = {path: f"/disk-{number}" for number, path in enumerate(other_disks(plain), start=1)}
     facts = read_facts(
@@ -184,7 +188,7 @@ def record(now: float) -> dict[str, str]:
 def other_disks(source: Source) -> list[str]:
     """Where disks are mounted beside PATHS."""
     rows = [line.split() for line in (source.text("/proc/self/mounts") or "").splitlines()]
-    return sorted({row[1] for row in rows if row[2] in DISKS and row[1] not in PATHS and os.path.isdir(row[1])})
+    return sorted({row[1] for row in rows if row[2] in DISKS and row[1] not in PATHS and source.is_directory(row[1])})
 
 
 def written(source: Recorder, redaction: Redaction) -> dict[str, str]:
@@ -289,9 +293,13 @@ def description(facts: dict[str, Any], now: float) -> str:
 
 
 def write_recording(files: dict[str, str], directory: str) -> None:
-    """Write a recording. Raises OSError, FileExistsError among them when something is there already."""
+    """Write a recording. Raises OSError: something is there already, or a file of it would lie outside."""
     if os.path.isdir(directory) and os.listdir(directory):
         raise FileExistsError(errno.EEXIST, "is not empty", directory)
+    # It may come from a host that is not to be trusted with this machine's files.
+    outside = [name for name in files if name.startswith("/") or ".." in name.split("/")]
+    if outside:
+        raise PermissionError(errno.EPERM, "lies outside of the recording", outside[0])
     for name, text in files.items():
         path = os.path.join(directory, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)

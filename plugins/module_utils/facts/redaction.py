@@ -16,7 +16,7 @@ _UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{
 _MAC = re.compile(r"(?<![\w:])[0-9a-f]{2}(?::[0-9a-f]{2}){5}(?![\w:])", re.IGNORECASE)
 # systemd's name for a card without a better one holds its MAC.
 _MAC_NAME = re.compile(r"\benx[0-9a-f]{12}\b")
-_HOME = re.compile(r"(/home/)(?!user-\d+\b)([^/\s:\"'<]+)")
+_HOME = re.compile(r"(/home/)(?!user-\d+\b)([^/\s:,;\"'<]+)")
 _IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])")
 _IPV6 = re.compile(r"(?<![\w:.])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}(?![\w:.])", re.IGNORECASE)
 _SECRET_TAG = re.compile(r"<(\w*(?:serial|guid|pdi|part_number|license)\w*)>[^<]*</\1>")

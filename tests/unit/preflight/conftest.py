@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,10 @@ PRESETS = {"default": {"points": [{"concurrency": 1, "prompts": 8}]}}
 Verdicts = dict[str, dict[str, Any]]
 
 
-def recorded(name: str) -> dict[str, Any]:
-    """The facts of a recorded box."""
-    facts: dict[str, Any] = {"ephemeral_ports": [32768, 60999]} | json.loads((BOXES / f"{name}.json").read_text())
-    return facts
-
-
 @pytest.fixture
-def cpu_facts() -> dict[str, Any]:
-    return recorded("two-core-cpu")
+def cpu_facts(cpu_plan: dict[str, Any]) -> dict[str, Any]:
+    """The recorded virtual machine, as preflight of a rehearsal looks at it."""
+    return read_facts(Recording(BOXES / "vm"), preflight_rules.facts_options(cpu_plan, "box1"))
 
 
 @pytest.fixture
