@@ -112,6 +112,7 @@ def _declarations(plan: Mapping[str, Any], seen: Mapping[str, str | None], found
         ("architecture", found["architecture"]),
     ):
         said = plan["model"].get(key)
+        said = plain_quantization(said) if key == "quantization" else said
         if said and value and said != value:
             faults.append(f"pd_model.{key} is {said}, and the checkpoint's is {value}; correct it, or remove it")
     return faults

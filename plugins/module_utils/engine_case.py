@@ -100,7 +100,7 @@ def locked_version(lock: str) -> str | None:
 
 
 def plain_quantization(value: Any) -> str | None:
-    """A checkpoint's quantization in this module's words: modelopt_fp4, `modelopt NVFP4` and nvfp4 are one."""
+    """A checkpoint's quantization in this module's words: modelopt_fp4, modelopt_nvfp4 and nvfp4 are one."""
     if value is None:
         return None
     text = re.sub(r"[^a-z0-9]", "", str(value).lower()).replace("modelopt", "")

@@ -40,7 +40,7 @@ def pair(prefill: dict[str, Any] | None = None, decode: dict[str, Any] | None = 
 def box(**changes: Any) -> dict[str, Any]:
     """The reference box as an inventory, with what a user may declare."""
     return {
-        "pd_model": {"path": "/srv/models/flash", "quantization": "nvfp4", "architecture": V4},
+        "pd_model": {"path": "/srv/models/flash", "quantization": "modelopt_nvfp4", "architecture": V4},
         "pd_compute_capability": RTX_PRO_6000,
         "pd_servers": [
             {"name": "prefill-0", "role": "prefill", "gpus": [0, 1, 2, 3], "numa_node": 0},
