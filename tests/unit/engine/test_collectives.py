@@ -166,6 +166,7 @@ def test_the_record_says_of_each_variable_where_it_comes_from() -> None:
     lines = {line["name"]: line for line in collectives.explained(server)}
     origins = {name: line["from"] for name, line in lines.items()}
     assert origins == {
+        "CUDA_DEVICE_ORDER": "always",
         "HF_HUB_OFFLINE": "always",
         "MINE": "inventory",
         "NCCL_DEBUG": "profile",
