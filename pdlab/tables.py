@@ -129,7 +129,52 @@ def plan_table(plan: Mapping[str, Any], width: int = WIDTH) -> RenderableType:
         environment = {str(key): str(value) for key, value in as_mapping(part.get("environment")).items()}
         commands.append(Text(f"{part.get('name')}, unit {part.get('unit')}", style="bold"))
         commands.append(Padding(Text(formatting.shell_block(argv, environment)), (0, 0, 1, 2)))
-    return Group(table, *commands)
+    return Group(table, *commands, *_engine_notes(plan))
+
+
+# How a verdict of an engine rule is told: its effect, or its state where nothing was done.
+_RULE_WORDS = {
+    "correct": ("added", GOOD),
+    "warn": ("WARNING", WARNING),
+    "allow": ("fine", SOFT),
+    "refuse": ("REFUSED", BAD),
+}
+_STATE_WORDS = {"undecided": ("open", SOFT), "off": ("switched off", WARNING)}
+
+
+def _engine_notes(plan: Mapping[str, Any]) -> list[RenderableType]:
+    """The profile of the environment, what it offers, and what the engine rules say, grouped by rule."""
+    collectives, rules = as_mapping(plan.get("collectives")), as_mapping(plan.get("engine_rules"))
+    if not collectives:
+        return []
+    versions = sorted({as_text(version) or "unknown" for version in as_mapping(rules.get("sglang")).values()})
+    default = "" if collectives.get("declared") else " (default)"
+    notes: list[RenderableType] = [
+        Text(f"collectives {collectives.get('profile')}{default}, sglang {', '.join(versions)}", style="bold")
+    ]
+    offered = sorted({(str(offer["name"]), str(offer["value"])) for offer in as_rows(collectives.get("offers"))})
+    if offered:
+        names = ", ".join(f"{name}={value}" for name, value in offered)
+        notes.append(
+            Padding(Text(f"offered, not set: {names}; docs/collectives.md says for what", style=SOFT), (0, 0, 0, 2))
+        )
+    grouped: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for verdict in as_rows(rules.get("verdicts")):
+        grouped.setdefault((str(verdict["state"]), str(verdict["rule"]), str(verdict["seen"])), []).append(verdict)
+    for (state, rule, seen), alike in grouped.items():
+        first = alike[0]
+        word, style = _STATE_WORDS.get(state) or _RULE_WORDS[str(first["effect"])]
+        flags = " ".join(f"--{name} {value}" for name, value in as_mapping(first.get("flags")).items())
+        note = Text(f"{word} {flags}".rstrip(), style=style)
+        servers = ", ".join(str(verdict["server"]) for verdict in alike)
+        note.append(f" for {servers}: {seen}: {first['why']}", style=_REASON)
+        if state == "undecided":
+            note.append(f"; waits for {', '.join(str(need) for need in as_list(first.get('needs')))}")
+        elif first.get("cure") and first["effect"] == "warn":
+            note.append(f"\n-> {first['cure']}", style="bold")
+        note.append(f" (rule {rule})", style=SOFT)
+        notes.append(Padding(note, (0, 0, 0, 2)))
+    return notes
 
 
 def status_table(status: Status, width: int = WIDTH) -> RenderableType:

@@ -21,12 +21,16 @@ class _Model(BaseModel):
 
 
 class Model(_Model):
-    """The checkpoint that all servers load. `repo` to `exclude` belong to the source hub."""
+    """The checkpoint that all servers load. `repo` to `exclude` belong to the source hub.
+
+    `architecture` and `quantization` are what the inventory declares, null where it does not.
+    """
 
     source: Literal["canary", "local", "hub"]
     path: str
     served_name: str
     revision: str | None = None
+    architecture: str | None = None
     repo: str | None = None
     endpoint: str | None = None
     exclude: list[str] = []
@@ -142,6 +146,48 @@ class Benchmark(BaseModel):
     points: list[Point]
 
 
+class Offer(_Model):
+    """A variable that could be set for a server and is not; writing it into the server's env takes it."""
+
+    server: str
+    name: str
+    value: str
+    why: str
+    source: str
+
+
+class Collectives(_Model):
+    """The profile of the NCCL, UCX and SGLang environment, whether the inventory names it, and what is offered."""
+
+    profile: Literal["pcie", "nvlink", "off"]
+    declared: bool
+    offers: list[Offer]
+
+
+class RuleVerdict(_Model):
+    """What an engine rule says of a server. `flags` were added; `needs` names what an undecided rule waits for."""
+
+    server: str
+    rule: str
+    effect: Literal["allow", "warn", "correct", "refuse"]
+    state: Literal["holds", "undecided", "off"]
+    seen: str
+    why: str
+    cure: str | None
+    source: str
+    flags: Flags
+    needs: list[str]
+
+
+class EngineRules(_Model):
+    """The engine rules as far as the inventory decides them. `sglang` is the locked version by host."""
+
+    sglang: dict[str, str | None]
+    compute_capability: str | None
+    off: list[str]
+    verdicts: list[RuleVerdict]
+
+
 class Plan(_Model):
     """What runs where, with every default derived."""
 
@@ -153,6 +199,8 @@ class Plan(_Model):
     servers: Annotated[list[Server], Field(min_length=1)]
     router: Router | None
     reference: Server | None
+    collectives: Collectives
+    engine_rules: EngineRules
     answers: list[Answer]
     oracle: Oracle
     benchmark: Benchmark

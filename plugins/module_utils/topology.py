@@ -27,6 +27,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.probe_options import probe_options
 from ansible_collections.pdlab.pdlab.plugins.module_utils.shapes import INVALID
 from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import log_file, under
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_engine import equip
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars, expand_home, resolve_hosts
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_ports import (
     Ports,
@@ -65,11 +66,13 @@ def resolve(
     hosts: Sequence[HostVars],
     presets: Mapping[str, Any] | None = None,
     origins: Mapping[str, str] | None = None,
+    engine_versions: Mapping[str, str | None] | None = None,
 ) -> tuple[Plan | None, list[Fault]]:
     """Return (plan, []) or (None, all faults in the order of the inventory's files).
 
     `variables`: the pd_* variables that hold for all hosts, as plain values. `hosts`: the group pdlab.
-    `presets`: benchmark sweeps by name. `origins`: key path -> `file:line`. Raises nothing on bad input.
+    `presets`: benchmark sweeps by name. `origins`: key path -> `file:line`. `engine_versions`: sglang's version by
+    host, where the lock says it. Raises nothing on bad input.
     """
     faults = Faults(origins)
     given = _checked(variables, faults)
@@ -86,6 +89,7 @@ def resolve(
     rules.gpus_are_sound(drafts, device, faults)
     rules.parallelism_fits(drafts, device, faults)
     rules.kv_layouts_agree(drafts, faults)
+    equipment = equip(drafts, given, device, resolved_hosts, engine_versions or {}, faults)
     _check_router_address(router, drafts, used, faults)
     _check_oracle(given, drafts, faults)
     ports = _claimed(drafts, router, faults)
@@ -109,6 +113,7 @@ def resolve(
         "servers": servers,
         "router": _router(router, servers, resolved_hosts) if router else None,
         "reference": _reference(drafts, given, device, resolved_hosts, model_paths, ports),
+        **equipment,
         "answers": given.get("pd_answers") or [dict(answer) for answer in DEFAULT_ANSWERS],
         "oracle": {"enabled": _is_pd(drafts), "lengths": "auto", **given.get("pd_oracle", {})},
         "benchmark": benchmark,
@@ -346,7 +351,7 @@ def _hub_folder(model: Mapping[str, Any]) -> str:
 
 
 def _model(given: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """The plan's `model`; what only the source hub has, only for it; `quantization` and `warm_up` where they are set."""
+    """The plan's `model`; what only the source hub has, only for it; the rest where it is set."""
     model = given["pd_model"]
     source = model.get("source", "local")
     named = {"canary": "canary", "hub": posixpath.basename(model.get("repo", ""))}
@@ -356,7 +361,7 @@ def _model(given: Mapping[str, Any], path: str) -> dict[str, Any]:
         "served_name": model.get("served_name") or named.get(source) or posixpath.basename(path),
         "revision": model.get("revision"),
     }
-    names = (*(HUB_KEYS if source == "hub" else ()), "quantization", "warm_up")
+    names = (*(HUB_KEYS if source == "hub" else ()), "architecture", "quantization", "warm_up")
     return {**resolved, **{name: model[name] for name in names if name in model}}
 
 

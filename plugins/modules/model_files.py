@@ -168,6 +168,10 @@ bytes:
   description: Size of all files together.
   type: int
   returned: when the model exists
+architecture:
+  description: First of the architectures in config.json.
+  type: str
+  returned: when the model exists
 quantization:
   description: C(label) (as O(quantization) has it, or the engine's own name), C(method) (the engine's) and C(source).
   type: dict
@@ -421,6 +425,7 @@ def quantization_faults(params: Mapping[str, Any], result: dict[str, Any]) -> li
     """Read how the model is quantized; what differs from what is declared."""
     try:
         result["quantization"] = quantization.quantization_of(params["path"])
+        result["architecture"] = quantization.architecture_of(params["path"])
     except ValueError as error:
         return [str(error)]
     fault = quantization.mismatch(result["quantization"], params["quantization"])
