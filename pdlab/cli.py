@@ -306,7 +306,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Check the inventory and show what would run where: command lines, environment, binding, ports."""
-    from pdlab.tables import plan_table
+    from pdlab.tables import plan_details, plan_table
     from pdlab.topology import Plan
 
     document = plan_of(options_of(inventory, limit=limit, extra_vars=extra_vars))
@@ -314,6 +314,7 @@ def plan(
         print_json(Plan.model_validate(document).model_dump(mode="json"))
     else:
         out.print(plan_table(document, out.width))
+        out.print(plan_details(document), soft_wrap=True)
 
 
 @app.command()
