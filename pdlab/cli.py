@@ -285,6 +285,46 @@ def show_verdicts(records: Sequence[Mapping[str, Any]], everything: bool, as_jso
         out.print(verdict_table(record, out.width, everything))
 
 
+# --- beginning ---------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def init(
+    host: Annotated[
+        str | None, typer.Argument(help="The box, as [USER@]HOST that ssh reaches. Default: this machine.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder to write. Default: ./HOST.")] = None,
+    box: Annotated[Path | None, typer.Option("--box", help="A recording to look at instead of the box.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="The checkpoint's folder on the box.")] = None,
+    become: Annotated[bool, typer.Option("--become", "-b", help="Use sudo on the box.")] = False,
+) -> None:
+    """Look at a box and write an inventory for it, every choice explained. Overwrites nothing."""
+    from pdlab.init_box import (
+        InventoryError,
+        LookError,
+        default_folder,
+        look_at,
+        look_at_recording,
+        make_inventory,
+        refuse_folder,
+    )
+
+    folder = output or default_folder(host, box)
+    try:
+        refuse_folder(folder)
+        facts = look_at_recording(box, host) if box else look_at(host, become, err)
+        shape = make_inventory(facts, host, folder, model, become=become, recording=box)
+    except LookError as error:
+        print_failures(error.outcome)
+        fail(f"{host or 'this machine'} cannot be looked at, and nothing was written", Exit.ERROR)
+    except (InventoryError, ValueError) as error:
+        fail(str(error), Exit.USAGE)
+    for note in shape.notes:
+        out.print(note, soft_wrap=True, markup=False)
+    out.print(f"written: {folder}", soft_wrap=True)
+    out.print(f"next:    pdlab plan -i {folder}\n         pdlab preflight -i {folder}", soft_wrap=True)
+
+
 # --- looking -----------------------------------------------------------------------------------------------------
 
 

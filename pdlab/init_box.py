@@ -14,7 +14,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.box import read_
 from rich.console import Console
 
 from pdlab.box_shape import Shape, candidate_ports, candidate_roots, root_of, shape_of
-from pdlab.inventory_writer import Box, InventoryError, files_of, write_inventory
+from pdlab.inventory_writer import Box, InventoryError, files_of, refuse_folder, write_inventory
 from pdlab.runner import Outcome, PlaybookOptions
 from pdlab.session import play_quietly
 
@@ -63,12 +63,18 @@ def _home(host: str | None) -> str | None:
 
 
 def make_inventory(
-    facts: Mapping[str, Any], host: str | None, folder: Path, model: str | None, recording: Path | None = None
+    facts: Mapping[str, Any],
+    host: str | None,
+    folder: Path,
+    model: str | None,
+    *,
+    become: bool = False,
+    recording: Path | None = None,
 ) -> Shape:
     """Choose what runs on the box of these facts, and write it. Raises InventoryError."""
     user, _at, address = (host or "").rpartition("@")
     source = f"the recording {recording.name}" if recording else host or "this machine"
-    box = Box(host_name(address), address or None, user or None, bool(facts["root"]), source)
+    box = Box(host_name(address), address or None, user or None, become, bool(facts["root"]), source)
     shape = shape_of(facts)
     root, why = root_of(facts, _home(host))
     write_inventory(folder, files_of(box, shape, folder, root, why, model))
@@ -86,4 +92,12 @@ def default_folder(host: str | None, recording: Path | None) -> Path:
     return Path(host_name((host or "").rpartition("@")[2]) if host else recording.name if recording else THIS_MACHINE)
 
 
-__all__ = ["InventoryError", "LookError", "default_folder", "look_at", "look_at_recording", "make_inventory"]
+__all__ = [
+    "InventoryError",
+    "LookError",
+    "default_folder",
+    "look_at",
+    "look_at_recording",
+    "make_inventory",
+    "refuse_folder",
+]

@@ -28,19 +28,26 @@ class InventoryError(Exception):
 
 @dataclass(frozen=True)
 class Box:
-    """How a box is called and reached. `address` None is this machine; `root`: whether pdlab was root there."""
+    """How a box is called and reached. `address` None is this machine; `root`: whether pdlab was root there.
+
+    `become`: it became root by sudo. `source`: where the facts come from, for a comment.
+    """
 
     name: str
     address: str | None
     user: str | None
+    become: bool
     root: bool
     source: str
 
 
 def files_of(box: Box, shape: Shape, folder: Path, root: str, root_why: str, model: str | None) -> dict[str, str]:
     """The inventory's files: {path in its folder: text}. Raises InventoryError for a value that Ansible would expand."""
-    environment = Environment(  # noqa: S701 - YAML, not HTML
-        loader=PackageLoader("pdlab"), autoescape=False, undefined=StrictUndefined, keep_trailing_newline=True
+    environment = Environment(
+        loader=PackageLoader("pdlab"),
+        autoescape=False,  # noqa: S701 - YAML, not HTML
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
     )
     environment.filters.update(value=yaml_value, comment=yaml_comment, template=yaml_template)
     known: dict[str, Any] = {
@@ -59,8 +66,7 @@ def files_of(box: Box, shape: Shape, folder: Path, root: str, root_why: str, mod
 
 def write_inventory(folder: Path, files: dict[str, str]) -> None:
     """Write all files or none. Raises InventoryError when `folder` is there and not empty, or cannot be written."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InventoryError(f"{folder} is there already, and pdlab overwrites nothing; name another with -o")
+    refuse_folder(folder)
     made = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
         for name, text in files.items():
@@ -72,6 +78,12 @@ def write_inventory(folder: Path, files: dict[str, str]) -> None:
         raise InventoryError(f"{folder} cannot be written: {error.strerror}; name another with -o") from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def refuse_folder(folder: Path) -> None:
+    """Raise InventoryError when there is something at `folder` that writing would change."""
+    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        raise InventoryError(f"{folder} is there already, and pdlab overwrites nothing; name another with -o")
 
 
 def yaml_value(value: Any) -> str:
@@ -93,8 +105,10 @@ def yaml_comment(text: str) -> str:
 
 
 def _dumped(value: Any) -> str:
+    # Line breaks beyond ASCII would be folded like others.
+    plain = all(text.isprintable() for text in _texts(value))
     dumped = yaml.safe_dump(
-        value, default_flow_style=True, allow_unicode=True, width=float("inf"), sort_keys=False, explicit_end=False
+        value, default_flow_style=True, allow_unicode=plain, width=float("inf"), sort_keys=False, explicit_end=False
     )
     return dumped.removesuffix("\n").removesuffix("\n...")
 
