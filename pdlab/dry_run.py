@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.box import read_facts
+from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.recording import Recording
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, Faults
 from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import place
 from ansible_collections.pdlab.pdlab.plugins.module_utils.server_service import definition_of
@@ -19,6 +22,8 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers impor
 from ansible_collections.pdlab.pdlab.plugins.module_utils.supervisor_manager import SupervisorManager
 from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_manager import SystemdManager
 from ansible_collections.pdlab.pdlab.plugins.modules.pd_server import ARGUMENTS
+
+from pdlab.preflight import BoxError
 
 # It is not known before the engine is built.
 FINGERPRINT = "(known when the engine is built)"
@@ -40,6 +45,14 @@ class DryRun:
     plan: dict[str, Any]
     faults: Sequence[Fault]
     units: Mapping[str, Unit]
+
+
+def facts_of(boxes: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    """The facts of recorded boxes, host by host. Raises BoxError."""
+    try:
+        return {host: read_facts(Recording(folder), {}) for host, folder in boxes.items()}
+    except ValueError as error:
+        raise BoxError(str(error)) from error
 
 
 def dry_run(plan: Mapping[str, Any], boxes: Mapping[str, Mapping[str, Any]]) -> DryRun:

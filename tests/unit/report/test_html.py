@@ -258,6 +258,8 @@ def test_no_run_however_odd_breaks_the_page_the_findings_or_the_tables(
     assert Page(html.render(contents, baselines=[])).text
     assert section(contents)
     report = build_report(contents)
-    assert plain(results_table(report)) + plain(stage_table(report)) + plain(plan_table(plan)) + plan_details(plan).plain
+    assert (
+        plain(results_table(report)) + plain(stage_table(report)) + plain(plan_table(plan)) + plan_details(plan).plain
+    )
     for record in contents.host_records("preflight").values():
         assert plain(verdict_table(record))

@@ -20,7 +20,8 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables imp
 from pdlab.dry_run import dry_run
 from pdlab.init_box import look_at_recording, make_inventory
 
-from .test_inventories import CHECKOUT, SWEEPS
+CHECKOUT = Path(__file__).resolve().parents[3]
+SWEEPS = yaml.safe_load((CHECKOUT / "roles" / "benchmark" / "vars" / "sweeps.yml").read_text())["benchmark_sweeps"]
 
 PDLAB = Path(sys.executable).with_name("pdlab")
 RECORDED = sorted(path.parent for path in (CHECKOUT / "tests" / "boxes").glob("*/box.yml"))
