@@ -48,6 +48,7 @@ class Host(_Model):
     root: str
     engine_python: str
     engine_lock: str | None = None
+    service_manager: Literal["auto", "systemd", "supervisor"] = "auto"
     local: bool
 
 
