@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Carry a lock file and local distributions to the target, but only when the target has not been built from them."""
+"""Carry a lock, local distributions and an overlay to the target, but only when it has not been built from them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import yaml
 from ansible.errors import AnsibleActionFail
-from ansible_collections.pdlab.pdlab.plugins.module_utils import venv_state
+from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Faults
+from ansible_collections.pdlab.pdlab.plugins.module_utils.overlay import MANIFEST, digest, document_of
 from ansible_collections.pdlab.pdlab.plugins.plugin_utils.recorded import RecordedAction
 
 SKIPPED_PARTS = {"__pycache__", ".venv", "dist", "build"}
@@ -31,28 +33,18 @@ class ActionModule(RecordedAction):
         sources = [self._find(path, "distributions") for path in arguments.pop("distributions", None) or []]
         arguments["lock_sha256"] = hashlib.sha256(lock.read_bytes()).hexdigest()
         arguments["distributions_sha256"] = _tree_sha256(sources) if sources else ""
-        # The host is asked by hash first, unless preflight has seen all of it; files follow only for a build.
+        overlay = _overlay(arguments.pop("overlay", None))
+        arguments["overlay_sha256"] = digest(overlay)
         result = super().execute(arguments, task_vars)
-        if not result.get("wants_files"):
+        if not result.get("wants_files") and not result.get("wants_overlay"):
             return result
+        if overlay:
+            arguments["overlay_document"] = overlay
+        if not result.get("wants_files"):
+            return super().execute(arguments, task_vars)
         arguments["lock_path"] = self._send(lock, task_vars)
         arguments["wheel_paths"] = [self._send(wheel, task_vars) for wheel in self._wheels(sources)]
         return super().execute(arguments, task_vars)
-
-    def from_sight(self, arguments: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any] | None:
-        state = (seen.get("environments") or {}).get(arguments.get("path"))
-        # An interpreter that was named has to be asked for its version, and a wheelhouse has to be there.
-        if state is None or arguments.get("python") or arguments.get("wheelhouse"):
-            return None
-        if venv_state.reason_to_build(state, arguments, None) is not None:
-            return None
-        path = str(arguments["path"])
-        return {
-            "changed": False,
-            "path": path,
-            "python": f"{path}/bin/python",
-            **venv_state.described(state["stamp"]),
-        }
 
     def _find(self, name: Any, option: str) -> Path:
         path = Path(self._find_needle("files", str(name))) if name else None
@@ -93,6 +85,27 @@ class ActionModule(RecordedAction):
     def cleanup(self, force: bool = False) -> None:
         shutil.rmtree(getattr(self, "_built", ""), ignore_errors=True)
         super().cleanup(force)
+
+
+def _overlay(name: Any) -> dict[str, Any] | None:
+    """The overlay in a folder, as a document. Raises AnsibleActionFail with all of its faults."""
+    if not name:
+        return None
+    folder = Path(str(name)).expanduser()
+    try:
+        manifest = yaml.safe_load((folder / MANIFEST).read_text(encoding="utf-8"))
+        texts = {path.name: path.read_bytes().decode() for path in sorted(folder.glob("*.patch"))}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise AnsibleActionFail(
+            f"the overlay {folder} cannot be read: {error}. It is a folder on the controller with {MANIFEST} "
+            "and patches in UTF-8, as docs/rebuild.md shows."
+        ) from error
+    faults = Faults()
+    document = document_of(manifest, texts, faults)
+    if document is None:
+        lines = "\n".join(f"- {fault}" for fault in faults)
+        raise AnsibleActionFail(f"the overlay {folder} has faults; nothing was touched:\n{lines}")
+    return document
 
 
 def _tree_sha256(sources: list[Path]) -> str:
