@@ -38,12 +38,15 @@ class Host(_Model):
     """A machine: the address at which others reach it, and where pdlab lives on it.
 
     `engine_lock` null means the lock that goes with the device: cpu or cuda13.
+    `engine_existing`: pdlab did not build the engine. `engine_pythonpath`: folders before the interpreter's own.
     """
 
     address: str | None
     root: str
     engine_python: str
     engine_lock: str | None = None
+    engine_pythonpath: list[str] = []
+    engine_existing: bool = False
     local: bool
 
 

@@ -33,13 +33,21 @@ def installed(folders: Iterable[str]) -> dict[str, str]:
 
     Of two with one name the one in the earlier folder counts, as for Python's own import.
     """
+    found = {}
+    for name, path in dist_info_folders(folders).items():
+        found[name] = os.path.basename(path)[: -len(DIST_INFO)].rpartition("-")[2]
+    return dict(sorted(found.items()))
+
+
+def dist_info_folders(folders: Iterable[str]) -> dict[str, str]:
+    """The dist-info directory of every distribution below `folders`, by name."""
     found: dict[str, str] = {}
     for folder in folders:
         for entry in os.listdir(folder) if os.path.isdir(folder) else []:
             if entry.endswith(DIST_INFO):
-                name, _dash, version = entry[: -len(DIST_INFO)].rpartition("-")
-                found.setdefault(name.lower().replace("_", "-"), version)
-    return dict(sorted(found.items()))
+                name = entry[: -len(DIST_INFO)].rpartition("-")[0]
+                found.setdefault(name.lower().replace("_", "-"), os.path.join(folder, entry))
+    return found
 
 
 def copy_of_links(source: str, target: str) -> None:

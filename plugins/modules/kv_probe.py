@@ -15,6 +15,11 @@ options:
     description: The engine's interpreter.
     type: path
     required: true
+  pythonpath:
+    description: Folders that stand in front of the interpreter's own, for an engine that pdlab did not build.
+    type: list
+    elements: path
+    default: []
   memory:
     description: Memory kind, V(dram) for a CPU engine and V(vram) for GPUs.
     type: str
@@ -99,7 +104,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import kv_probe_result, nixl_probe
 from ansible_collections.pdlab.pdlab.plugins.module_utils.carried_script import command
-from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched
+from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched, with_pythonpath
 from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
 
 
@@ -108,7 +113,11 @@ def probe(params: dict[str, Any]) -> dict[str, Any]:
     arguments = ["--memory", params["memory"], "--bytes", str(params["bytes"])]
     if params["devices"]:
         arguments += ["--devices", ",".join(str(device) for device in params["devices"])]
-    done = run_watched(command(params["python"], nixl_probe, *arguments), timeout_s=params["timeout_s"])
+    done = run_watched(
+        command(params["python"], nixl_probe, *arguments),
+        timeout_s=params["timeout_s"],
+        env=with_pythonpath(params["pythonpath"]),
+    )
     for line in reversed((done.stdout or "").strip().splitlines()):
         try:
             document = json.loads(line)
@@ -124,6 +133,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "python": {"type": "path", "required": True},
+            "pythonpath": {"type": "list", "elements": "path", "default": []},
             "memory": {"type": "str", "choices": ["dram", "vram"], "required": True},
             "devices": {"type": "list", "elements": "int", "default": kv_probe_result.DEFAULTS["devices"]},
             "bytes": {"type": "int", "default": kv_probe_result.DEFAULTS["bytes"]},

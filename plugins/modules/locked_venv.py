@@ -95,6 +95,9 @@ options:
     type: list
     elements: path
     default: []
+  seen:
+    description: What M(pdlab.pdlab.box_facts) read in this run as C(kept). An environment that is whole in it is left alone unasked.
+    type: dict
   run_dir:
     description: Run folder on the controller that keeps the result.
     type: path
@@ -178,34 +181,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import overlay as overlays
-from ansible_collections.pdlab.pdlab.plugins.module_utils.environment_files import (
-    change,
-    copy_of_links,
-    installed,
-    read_below,
-    site_packages,
-)
+from ansible_collections.pdlab.pdlab.plugins.module_utils import venv_state
+from ansible_collections.pdlab.pdlab.plugins.module_utils.environment_files import change, copy_of_links, site_packages
 from ansible_collections.pdlab.pdlab.plugins.module_utils.overlay import OverlayError
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched
 from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
 from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import VENV_STAMP
 
 CANDIDATES = ("/usr/bin/python3", "python3.13", "python3.12", "python3.11", "python3")
-
-
-def distributions(path: str) -> dict[str, str]:
-    """Name and version of every distribution in an environment."""
-    return installed(site_packages(path))
-
-
-def read_document(path: str, name: str) -> dict[str, Any]:
-    """A JSON file of the environment; empty when it is missing or damaged."""
-    try:
-        with open(os.path.join(path, name), encoding="utf-8") as stream:
-            document = json.load(stream)
-    except (OSError, ValueError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def version_of(python: str) -> str | None:
@@ -235,9 +218,9 @@ class LockedVenv:
         self.module = module
         self.params = module.params
         self.path = self.params["path"]
-        self.stamp = read_document(self.path, VENV_STAMP)
-        # What was applied; an environment without a stamp has nothing that could be relied on.
-        self.applied = read_document(self.path, overlays.APPLIED) if self.stamp.get("overlay_sha256") else {}
+        self.state = venv_state.read_venv(self.path)
+        self.stamp: dict[str, Any] = self.state["stamp"]
+        self.applied: dict[str, Any] = self.state["overlay"]
 
     def wanted(self, python_version: str) -> dict[str, Any]:
         """The stamp of an environment that is what it should be."""
@@ -251,51 +234,16 @@ class LockedVenv:
         text = json.dumps(parts, sort_keys=True)
         return {**parts, "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
-    def reason_to_build(self, base_version: str | None) -> str | None:
-        """Why the environment must be built, or None when it is what it should be."""
-        if not os.path.isdir(self.path):
-            return "it does not exist"
-        if not self.stamp:
-            return "it was never completed, or not made by pdlab"
-        for key, name in (("lock_sha256", "lock"), ("distributions_sha256", "local distributions")):
-            if self.stamp.get(key, "") != (self.params[key] or ""):
-                return f"the {name} changed"
-        if base_version is not None and base_version != self.stamp.get("python_version"):
-            return f"its Python is {self.stamp.get('python_version')}, wanted is {base_version}"
-        if not os.path.exists(os.path.join(self.path, "bin", "python")):
-            return "its interpreter is gone"
-        if distributions(self.path) != self.stamp.get("packages"):
-            return "its distributions are not the ones that were installed"
-        if overlays.digest(self.applied) != self.stamp.get("overlay_sha256", ""):
-            return "the note of its overlay is missing or damaged"
-        return "a rebuild was asked for" if self.params["rebuild"] else None
-
-    def reason_to_patch(self) -> str | None:
-        """Why the overlay of an environment that is otherwise right must change, or None."""
-        wanted, present = self.params["overlay_sha256"] or "", self.stamp.get("overlay_sha256", "")
-        if wanted == present:
-            return None
-        if not present:
-            return "an overlay is to be applied"
-        return "the overlay changed" if wanted else "the overlay is to be taken back"
-
     def check_patched_files(self) -> None:
         """Fail with every file that is not what the applied overlay made it."""
-        if not self.applied:
-            return
-        faults = overlays.changed_files(self.applied, self.reader(self.path))
+        faults = self.state["overlay_faults"]
         if faults:
             listed = "\n".join(f"- {fault}" for fault in faults)
             self.module.fail_json(
-                msg=f"the overlay of {self.path} is changed or half applied:\n{listed}\nWhat to do: {overlays.REBUILD}.",
+                msg=f"the overlay of {self.path} is changed or half applied:\n{listed}\n"
+                f"What to do: {overlays.REBUILD}.",
                 faults=faults,
             )
-
-    @staticmethod
-    def reader(path: str) -> overlays.Reader:
-        """How a file of an environment is read."""
-        (folder,) = site_packages(path)[:1] or [path]
-        return lambda name: read_below(folder, name)
 
     def patched(self, path: str, packages: dict[str, str], apply_it: bool = True) -> None:
         """Take the applied overlay back in an environment, then apply the wanted one. Fails before any change.
@@ -303,7 +251,7 @@ class LockedVenv:
         Without `apply_it` nothing is written: it only fails where it would.
         """
         contents: dict[str, bytes | None] = {}
-        read = self.reader(path)
+        read = venv_state.reader(path)
         wanted = self.params["overlay_document"] if self.params["overlay_sha256"] else {}
         try:
             if self.applied:
@@ -399,7 +347,7 @@ class LockedVenv:
                 [uv, "pip", "install", "--quiet", "--no-deps", "--no-index", *target, *self.params["wheel_paths"]],
                 "report this: a local distribution did not install",
             )
-        packages = distributions(fresh)
+        packages = venv_state.distributions(fresh)
         if self.params["overlay_sha256"]:
             self.applied = {}
             self.patched(fresh, packages)
@@ -467,12 +415,13 @@ def main() -> None:
             "wheel_paths": {"type": "list", "elements": "path", "default": []},
             "run_dir": {"type": "path"},
             "record": {"type": "str"},
+            "seen": {"type": "dict"},
         },
         supports_check_mode=True,
     )
     venv = LockedVenv(module)
     path = venv.path
-    before = distributions(path)
+    before = venv.state["packages"]
     if module.params["state"] == "absent":
         changed = any(os.path.lexists(p) for p in (path, path + ".new", path + ".old"))
         if changed and not module.check_mode:
@@ -484,31 +433,16 @@ def main() -> None:
         module.fail_json(msg=f"wheelhouse: {module.params['wheelhouse']} is not a directory on this host")
     base_version = version_of(module.params["python"]) if module.params["python"] else None
     result: dict[str, Any] = {"path": path, "python": os.path.join(path, "bin", "python"), "changed": False}
-    reason = venv.reason_to_build(base_version)
+    reason = venv_state.reason_to_build(venv.state, module.params, base_version)
     if reason is not None:
         rebuild(venv, reason, before, result)
     else:
         venv.check_patched_files()
-        reason = venv.reason_to_patch()
+        reason = venv_state.reason_to_patch(venv.state, module.params)
         if reason is not None:
             patch(venv, reason, before, result)
-    stamp = venv.stamp
     document = module.params["overlay_document"] if result["changed"] and not module.check_mode else venv.applied
-    module.exit_json(
-        **result,
-        overlay=overlays.summary(document),
-        **{
-            key: stamp.get(key)
-            for key in (
-                "fingerprint",
-                "python_version",
-                "packages",
-                "lock_sha256",
-                "distributions_sha256",
-                "overlay_sha256",
-            )
-        },
-    )
+    module.exit_json(**result, **venv_state.described(venv.stamp, document))
 
 
 def rebuild(venv: LockedVenv, reason: str, before: dict[str, str], result: dict[str, Any]) -> None:
