@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.pdlab.pdlab.plugins.module_utils import environment_files as files
 from ansible_collections.pdlab.pdlab.plugins.module_utils import overlay
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Faults
@@ -220,3 +221,18 @@ def test_a_file_that_leads_out_of_the_environment_is_not_read(environment: Path)
     with pytest.raises(OSError, match="leads out of"):
         files.read_below(str(site), "pkg/out.py")
     assert files.read_below(str(site), "pkg/none.py") is None
+
+
+# --- the example -------------------------------------------------------------------------------------------------
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "overlays" / "sglang-0.5.23"
+
+
+def test_the_example_is_a_sound_overlay_for_the_locked_engine() -> None:
+    texts = {path.name: path.read_text() for path in EXAMPLE.glob("*.patch")}
+    faults = Faults()
+    document = overlay.document_of(yaml.safe_load((EXAMPLE / "overlay.yml").read_text()), texts, faults)
+    assert document, list(map(str, faults))
+    lock = (EXAMPLE.parents[2] / "roles" / "engine" / "files" / "locks" / "cuda13.txt").read_text()
+    for patch in document["patches"]:
+        assert f"\n{patch['distribution']}=={patch['version']} \\\n" in lock
