@@ -268,6 +268,45 @@ def lock(
 
 
 @app.command()
+def bundle(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
+    inventory: Inventory = None,
+    locked: Annotated[
+        Path | None, typer.Option("--locked", help="A lock file: its engine, and the file itself.")
+    ] = None,
+    python: Annotated[
+        list[str] | None,
+        typer.Option(help="Python version of controller and boxes; may be repeated. Default: this one's."),
+    ] = None,
+    machine: Annotated[str, typer.Option(help="x86_64 or aarch64.")] = "x86_64",
+    glibc: Annotated[str, typer.Option(help="Oldest glibc that it shall run on.")] = "2.35",
+    index_url: Annotated[str | None, typer.Option(help="Package index instead of the configured one.")] = None,
+    with_inventory: Annotated[bool, typer.Option("--with-inventory", help="Put the inventory in, too.")] = False,
+    extra_vars: ExtraVars = None,
+) -> None:
+    """Make a folder from which a controller and a box are built without a network."""
+    from pdlab.bundle import BundleError, Sources, Target, make_bundle, own_sources
+    from pdlab.lockfile import LockError, read_lock
+    from pdlab.locking import lock_now
+
+    options = options_of(inventory, extra_vars=extra_vars)
+    try:
+        target = Target(tuple(python or [f"{sys.version_info.major}.{sys.version_info.minor}"]), machine, glibc)
+        engine = read_lock(locked) if locked else lock_now(options, err, look=False, reach=False)
+        sources = own_sources(engine.requirements.values())
+        files = {"pdlab.lock.yml": locked} if locked else {}
+        if with_inventory:
+            files["inventory"] = options.inventory
+        make_bundle(output, target, Sources(sources.requirements, files), index_url=index_url, say=out.print)
+    except LockError as error:
+        fail(str(error), error.status)
+    except BundleError as error:
+        fail(str(error), Exit.ERROR)
+    size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
+    out.print(f"bundle: {output} ({size / 1e9:.1f} GB); {output}/README.md says how to use it", soft_wrap=True)
+
+
+@app.command()
 def verify(
     inventory: Inventory = None,
     limit: Limit = None,

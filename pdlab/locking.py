@@ -29,15 +29,21 @@ from pdlab.status import PartState, ServiceState, build_status
 
 
 def lock_now(
-    options: PlaybookOptions, console: Console, *, look: bool = True, lock: LockFile | None = None
+    options: PlaybookOptions,
+    console: Console,
+    *,
+    look: bool = True,
+    lock: LockFile | None = None,
+    reach: bool = True,
 ) -> LockFile:
     """A lock of what the inventory says now, with what is on the hosts when `look`. Nothing is changed.
 
+    Without `reach` no host is asked for anything, so that NUMA nodes which only the box knows are left open.
     `lock` brings the engine's requirements and overlay, as it does for a rebuild. Raises LockError when the playbook
     fails, or when what is there is not what was declared.
     """
     with TemporaryDirectory(prefix="pdlab-locked-") as folder:
-        variables: dict[str, Any] = {"lock_look": look}
+        variables: dict[str, Any] = {"lock_look": look, "lock_look_numa": reach}
         if lock:
             variables["pdlab_locked"] = materialize(lock, Path(folder))
         outcome = play_quietly("lock", replace(options, check=False, diff=False), console, variables)

@@ -101,7 +101,7 @@ def model_of(path: str | None) -> dict[str, Any] | None:
         "state": "present",
         "fingerprint": fingerprint(files),
         "files": len(files),
-        "bytes": sum(entry["size"] for entry in files.values()),
+        "bytes": sum(entry["size"] or 0 for entry in files.values()),
     }
 
 

@@ -372,7 +372,7 @@ def planned(params: Mapping[str, Any]) -> dict[str, Any] | None:
         done = processes.run_watched(
             [python, "-c", inspect.getsource(hub_download), *words],
             timeout_s=PLAN_TIMEOUT_S,
-            env=download_job.environment(python, folder, params["endpoint"]),
+            env=download_job.environment(python, folder, params["endpoint"], params["pythonpath"]),
             stdin=download_job.secrets(params["token"]),
         )
         try:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from .conftest import HERE
 
-VERSION = "0.5.23"
+# No index has this one, so that nothing but the stand-in can be taken for it.
+VERSION = "0.5.23+standin"
 
 
 def wheel(folder: Path) -> Path:
@@ -44,6 +45,14 @@ def engine_lock(folder: Path) -> Path:
     path = folder / "engine.txt"
     sum_ = hashlib.sha256(made.read_bytes()).hexdigest()
     path.write_text(f"sglang @ {made.as_uri()} \\\n    --hash=sha256:{sum_}\n")
+    return path
+
+
+def index_lock(folder: Path) -> Path:
+    """A lock with hashes that has the stand-in by name, from whatever index or folder of wheels is asked."""
+    made = wheel(folder)
+    path = folder / "by-name.txt"
+    path.write_text(f"sglang=={VERSION} \\\n    --hash=sha256:{hashlib.sha256(made.read_bytes()).hexdigest()}\n")
     return path
 
 
