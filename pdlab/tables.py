@@ -26,6 +26,7 @@ from pdlab.results import REHEARSAL_NOTE, SAMPLES_NEEDED, Point, Report
 
 if TYPE_CHECKING:
     from pdlab.dry_run import Unit
+    from pdlab.rebuild import Change
     from pdlab.status import PartState, ServiceState, Status
 
 WIDTH = 80
@@ -214,6 +215,20 @@ def status_table(status: Status, width: int = WIDTH) -> RenderableType:
         table.add_row(Text(part.name), "", Text(part.host), "", "", _declared(part.as_declared))
     items: list[ServiceState | PartState] = [*status.services, *status.parts]
     return Group(table, *(Text(f"{item.name} on {item.host}: {reason}") for item in items for reason in item.why))
+
+
+def changes_table(changes: list[Change], width: int = WIDTH) -> RenderableType:
+    """What a rebuild found otherwise than it left it."""
+    if not changes:
+        return Text("nothing differed; the engine's environment was built anew")
+    table = _table("what differed")
+    hosts = {change.host for change in changes}
+    for header in (*(["host"] if len(hosts) > 1 else []), "part", "what", "before", "after"):
+        table.add_column(header, overflow="fold")
+    for change in changes:
+        row = [change.part, change.what, change.before or "-", change.after or "-"]
+        table.add_row(*(Text(cell) for cell in ([change.host, *row] if len(hosts) > 1 else row)))
+    return table
 
 
 def plain(renderable: RenderableType, width: int = WIDTH) -> str:

@@ -43,6 +43,7 @@ class Host(_Model):
     """A machine: the address at which others reach it, and where pdlab lives on it.
 
     `engine_lock` null means the lock that goes with the device: cpu or cuda13.
+    `engine_existing`: pdlab did not build the engine. `engine_pythonpath`: folders before the interpreter's own.
     """
 
     address: str | None
@@ -50,6 +51,8 @@ class Host(_Model):
     engine_python: str
     engine_lock: str | None = None
     service_manager: Literal["auto", "systemd", "supervisor"] = "auto"
+    engine_pythonpath: list[str] = []
+    engine_existing: bool = False
     local: bool
 
 

@@ -30,6 +30,7 @@ def probe_options(plan: Mapping[str, Any], host: str) -> dict[str, dict[str, Any
         devices = [gpus[0], gpus[-1]] if cuda else []
     kv = {
         **common,
+        "pythonpath": plan["hosts"][host]["engine_pythonpath"],
         "memory": "vram" if cuda else "dram",
         "devices": devices,
         "environments": [dict(server["environment"]) for server in ends] if len(ends) == 2 else [],

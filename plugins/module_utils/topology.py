@@ -26,7 +26,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, F
 from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import asked_binding
 from ansible_collections.pdlab.pdlab.plugins.module_utils.probe_options import probe_options
 from ansible_collections.pdlab.pdlab.plugins.module_utils.shapes import INVALID
-from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import log_file, under
+from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import EXTRAS, engine_dir, log_file, under
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_engine import equip
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars, expand_home, resolve_hosts
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_ports import (
@@ -92,6 +92,7 @@ def resolve(
     equipment = equip(drafts, given, device, resolved_hosts, engine_versions or {}, faults)
     _check_router_address(router, drafts, used, faults)
     _check_oracle(given, drafts, faults)
+    _check_pythonpath(drafts, router, resolved_hosts, faults)
     ports = _claimed(drafts, router, faults)
     benchmark = resolve_benchmark(variables.get(BENCHMARK), presets or {}, faults)
     model_paths = _model_paths(given, hosts, resolved_hosts, used, faults)
@@ -101,12 +102,14 @@ def resolve(
     fill_ports(ports, drafts)
     if router is not None:
         fill_router_ports(ports, router)
+    rehearsal = given.get("pd_rehearsal", device == "cpu" or given["pd_model"].get("source") == "canary")
+    _add_extras(resolved_hosts, rehearsal)
     servers = [_server(draft, given, device, resolved_hosts, model_paths) for draft in drafts]
     gate = gate_host(servers)
     model = _model(given, model_paths[gate])
     plan: Plan = {
         "schema_version": SCHEMA_VERSION,
-        "rehearsal": given.get("pd_rehearsal", device == "cpu" or model["source"] == "canary"),
+        "rehearsal": rehearsal,
         "device": device,
         "model": model,
         "hosts": resolved_hosts,
@@ -302,6 +305,28 @@ def _check_oracle(given: Mapping[str, Any], drafts: Sequence[Mapping[str, Any]],
         faults.add("pd_oracle.enabled", problem, "remove it")
 
 
+def _check_pythonpath(
+    drafts: Sequence[Mapping[str, Any]],
+    router: Mapping[str, Any] | None,
+    hosts: Mapping[str, Mapping[str, Any]],
+    faults: Faults,
+) -> None:
+    """PYTHONPATH is how an existing engine is found: a server's own would hide it."""
+    parts = [(rules.key_of(draft), draft) for draft in drafts] + ([("pd_router", router)] if router else [])
+    for key, part in parts:
+        host = hosts.get(part.get("host") or "")
+        if host and host["engine_existing"] and "PYTHONPATH" in (part.get("env") or {}):
+            problem = "would hide what pd_engine.existing.pythonpath gives"
+            faults.add(f"{key}.env.PYTHONPATH", problem, "remove it, and add its folders there")
+
+
+def _add_extras(hosts: Mapping[str, dict[str, Any]], rehearsal: bool) -> None:
+    """The rehearsal distribution lies in a folder of its own where pdlab does not install into the engine."""
+    for host in hosts.values():
+        if rehearsal and host["engine_existing"]:
+            host["engine_pythonpath"] = [*host["engine_pythonpath"], under(engine_dir(host["root"]), EXTRAS)]
+
+
 def _claimed(drafts: Sequence[Mapping[str, Any]], router: Mapping[str, Any] | None, faults: Faults) -> Ports:
     """All ports that the inventory gives, with their clashes noted."""
     ports = Ports()
@@ -399,6 +424,8 @@ def _server(
 def _with_process(part: dict[str, Any], host: Mapping[str, Any], url: str) -> dict[str, Any]:
     """Add what follows from the rest: the interpreter, the command line, the environment, the unit, the log."""
     part.update(python=host["engine_python"], home=host["root"])
+    if host["engine_pythonpath"]:
+        part["env"] = {"PYTHONPATH": ":".join(host["engine_pythonpath"]), **part["env"]}
     return {
         **part,
         "argv": server_argv(part),

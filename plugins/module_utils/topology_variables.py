@@ -411,6 +411,14 @@ PER_HOST: dict[str, Check] = {
             "wheelhouse": shapes.path("/srv/wheels"),
             "index_url": shapes.text("https://pypi.org/simple"),
             "uv": shapes.path("/usr/local/bin/uv"),
+            "overlay": shapes.path("/srv/inventory/overlay"),
+            "existing": shapes.mapping(
+                {
+                    "python": shapes.path("/usr/bin/python3"),
+                    "pythonpath": shapes.list_of(shapes.path("/srv/site"), empty=True, what="folders"),
+                },
+                required={"python": "/usr/bin/python3"},
+            ),
         }
     ),
     "pd_host": HOST,

@@ -18,6 +18,11 @@ options:
     description: The engine's interpreter.
     type: path
     required: true
+  pythonpath:
+    description: Folders that stand in front of the interpreter's own, for an engine that pdlab did not build.
+    type: list
+    elements: path
+    default: []
   memory:
     description: Memory kind, V(dram) for a CPU engine and V(vram) for GPUs.
     type: str
@@ -107,6 +112,7 @@ kept:
 """
 
 import json
+import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -123,7 +129,9 @@ def probe(params: dict[str, Any]) -> dict[str, Any]:
         arguments += ["--devices", ",".join(str(device) for device in params["devices"])]
     for index, environment in enumerate(KV.relevant(params["environments"][:2])):
         arguments += [("--initiator-env", "--target-env")[index], json.dumps(environment)]
-    of_engine = params["environments"][0] if params["environments"] else {}
+    of_engine = dict(params["environments"][0]) if params["environments"] else {}
+    if params["pythonpath"]:
+        of_engine["PYTHONPATH"] = os.pathsep.join(params["pythonpath"])
     document = run_for_document(params["python"], nixl_probe, arguments, params["timeout_s"], of_engine)
     if not document["ok"]:
         return {**document, "why": f"KV memory does not move over NIXL and UCX on this host: {document['why']}"}
@@ -135,6 +143,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "python": {"type": "path", "required": True},
+            "pythonpath": {"type": "list", "elements": "path", "default": []},
             "memory": {"type": "str", "choices": ["dram", "vram"], "required": True},
             "devices": {"type": "list", "elements": "int", "default": KV.defaults["devices"]},
             "bytes": {"type": "int", "default": KV.defaults["bytes"]},

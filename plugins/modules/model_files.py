@@ -41,6 +41,11 @@ options:
   python:
     description: The engine's interpreter, which makes the canary and brings huggingface_hub.
     type: path
+  pythonpath:
+    description: Folders that stand in front of the interpreter's own, for an engine that pdlab did not build.
+    type: list
+    elements: path
+    default: []
   maker:
     description: Fingerprint of what makes the canary; a canary of another maker is made again.
     type: str
@@ -282,6 +287,7 @@ def make_canary(params: Mapping[str, Any]) -> None:
     done = processes.run_watched(
         [params["python"], "-m", "pdlab_rehearsal.canary", path],
         timeout_s=params["timeout_s"],
+        env=processes.with_pythonpath(params["pythonpath"]),
     )
     if done.rc != 0:
         tail = "\n".join((done.stderr or done.stdout or "").strip().splitlines()[-15:])
@@ -370,7 +376,7 @@ def planned(params: Mapping[str, Any]) -> dict[str, Any] | None:
         done = processes.run_watched(
             [python, "-c", inspect.getsource(hub_download), *words],
             timeout_s=PLAN_TIMEOUT_S,
-            env=download_job.environment(python, folder, params["endpoint"]),
+            env=download_job.environment(python, folder, params["endpoint"], params["pythonpath"]),
             stdin=download_job.secrets(params["token"]),
         )
         try:
@@ -540,6 +546,7 @@ def main() -> None:
             "path": {"type": "path"},
             "root": {"type": "path"},
             "python": {"type": "path"},
+            "pythonpath": {"type": "list", "elements": "path", "default": []},
             "maker": {"type": "str", "default": ""},
             "repo": {"type": "str"},
             "revision": {"type": "str"},
