@@ -29,7 +29,9 @@ class ServiceState(_Model):
     pid: int | None
     url: str | None
     unit: str | None
-    manager: str | None = Field(description="systemd or supervisor; nothing that supervisor keeps is there after a reboot")
+    manager: str | None = Field(
+        description="systemd or supervisor; nothing that supervisor keeps is there after a reboot"
+    )
     as_declared: bool
     why: list[str] = Field(description="What differs from the inventory; empty when nothing does")
 

@@ -408,7 +408,8 @@ def account_faults(params: dict[str, Any], account: pwd.struct_passwd) -> list[s
     wanted = [("python", params["python"], "-x", "run", "chmod a+rx, and a+x on the folders above it")]
     if params["role"] in ENGINE_ROLES:
         cure = f"chmod a+rX -R, and a+x on the folders above it, or give it to {account.pw_name}"
-        wanted.append(("model_path", params["model_path"], "-r", "read", cure))
+        # Every model has one; reading it takes entering the folder, too.
+        wanted.append(("model_path", os.path.join(params["model_path"], "config.json"), "-r", "read", cure))
     wanted.append(("home", params["home"] or account.pw_dir, "-w", "write to", f"chown {account.pw_name}"))
     return [
         f"{option}: {account.pw_name} cannot {what} {path}; {cure}"

@@ -114,7 +114,15 @@ def test_the_plan_shows_ports_devices_and_a_command_line_to_copy() -> None:
 
 
 def test_status_names_what_differs_from_the_inventory() -> None:
-    service: dict[str, Any] = {"role": "decode", "host": "box", "state": "running", "pid": 7, "url": None, "unit": None, "manager": "systemd"}
+    service: dict[str, Any] = {
+        "role": "decode",
+        "host": "box",
+        "state": "running",
+        "pid": 7,
+        "url": None,
+        "unit": None,
+        "manager": "systemd",
+    }
     status = Status(
         ok=False,
         services=[

@@ -59,8 +59,8 @@ def test_what_the_account_cannot_use_is_named_with_its_cure_before_anything_is_s
     wanted = {**BASE, "user": "nobody", "home": str(home), "model_path": str(hidden), "python": str(python)}
     faults = pd_server.path_faults(wanted)
     assert [fault.partition(":")[0] for fault in faults] == ["python", "model_path", "home"]
-    assert f"nobody cannot read {hidden}; chmod a+rX -R" in faults[1]
-    everywhere = {**BASE, "user": "nobody", "home": "/tmp", "python": "/usr/bin/env", "model_path": "/"}
+    assert f"nobody cannot read {hidden}/config.json; chmod a+rX -R" in faults[1]
+    everywhere = {**BASE, "user": "nobody", "home": "/tmp", "python": "/usr/bin/env", "role": "router"}
     assert pd_server.path_faults(everywhere) == []
 
 

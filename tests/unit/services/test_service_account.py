@@ -43,7 +43,13 @@ def test_caches_that_root_left_are_handed_over_and_links_are_not_followed(tmp_pa
 
 
 def test_what_is_compiled_goes_to_the_accounts_home_and_nowhere_else() -> None:
-    server = {"role": "decode", "python": "/e/bin/python", "home": "/srv/pdlab/home", "address": "127.0.0.1"}
+    server = {
+        "role": "decode",
+        "python": "/e/bin/python",
+        "home": "/srv/pdlab/home",
+        "address": "127.0.0.1",
+        "device": "cpu",
+    }
     own = server_environment({**server, "user": "pdlab"})
     added = set(own) - set(server_environment(server))
     assert added == {"PYTHONPYCACHEPREFIX", "TORCHINDUCTOR_CACHE_DIR"}
