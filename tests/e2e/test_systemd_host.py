@@ -7,9 +7,6 @@ Needs root: the host is made by tests/testbed. The tests stand on each other, in
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 import threading
 import time
 import urllib.request
@@ -19,16 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from ..testbed.bed import Host, hosts
+from ..testbed.bed import Host
+from ..testbed.rehearsal import rehearsal_hosts
+from ..testbed.skipping import skipping_without_a_bed
 from .conftest import BIN, CHECKOUT, Done, Pdlab, wait_for
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it boots a container with systemd")
-
-SHARED = "/var/lib/pdlab-test"
-ROOT = f"{SHARED}/pdlab-systemd-host"
-UV = "/usr/local/bin/uv"
 UNITS = {"prefill": "pdlab-prefill-0", "decode": "pdlab-decode-0", "router": "pdlab-router"}
 # Two heartbeats of 5 s are what decode needs to forget a prefill (sglang disaggregation/common/conn.py).
 ABSENCE_S = 15
@@ -42,6 +35,7 @@ class Site:
     """The host, the inventory that describes it, and the commands of a user."""
 
     host: Host
+    root: str
     inventory: Path
     driver: Pdlab
 
@@ -84,53 +78,19 @@ class Site:
         )
 
 
-def warm_cache(uv: Path, scratch: Path) -> None:
-    """Have everything of the lock in uv's cache: the host has no network."""
-    lock = CHECKOUT / "roles/engine/files/locks/cpu.txt"
-    python = scratch / "bin" / "python"
-    subprocess.run([uv, "venv", "-q", "--clear", "--python", "/usr/bin/python3", scratch], check=True)
-    subprocess.run([uv, "pip", "sync", "-q", "--require-hashes", "--python", python, lock], check=True)
-    shutil.rmtree(scratch)
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    scratch = tmp_path_factory.mktemp("systemd-host")
-    uv = BIN / "uv"
-    cache = Path(subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip())
-    here = cache.parent / Path(ROOT).name
-    shutil.rmtree(here, ignore_errors=True)
-    warm_cache(uv, cache.parent / ".pdlab-warm")
-    # The cache and pdlab's root on one mount, so that the engine's files are hard links.
-    with hosts(1, binds=[f"{cache.parent}:{SHARED}"]) as (host,):
-        host.put(uv, UV)
-        host.run(
-            "mkdir -p /etc/uv; cat >/etc/uv/uv.toml", stdin=f'offline = true\ncache-dir = "{SHARED}/{cache.name}"\n'
-        )
-        yield Site(host, inventory_for(host, scratch), Pdlab(here, scratch / "runs"))
-    shutil.rmtree(here, ignore_errors=True)
-
-
-def inventory_for(host: Host, folder: Path) -> Path:
-    """Write the rehearsal's own inventory, for that host and as a box is run: systemd, and an account of its own."""
-    variables = yaml.safe_load((CHECKOUT / "inventory/local/group_vars/pdlab.yml").read_text())
-    variables |= {
-        "pd_root": ROOT,
-        "pd_user": "pdlab",
-        "pd_service_manager": "systemd",
-        "pd_engine": {"lock": "cpu", "uv": UV},
-        "pd_model": {"source": "canary"},
-        "pd_router": {**variables["pd_router"], "address": "0.0.0.0"},
+    folder = tmp_path_factory.mktemp("systemd-host")
+    changes = {
         # What verify proves is tested without systemd, too; here it would cost a third server's start.
         "pd_oracle": {"enabled": False},
         "pd_benchmark": {"sweep": "quick"},
     }
-    inventory = folder / "inventory"
-    (inventory / "group_vars").mkdir(parents=True)
-    (inventory / "group_vars" / "pdlab.yml").write_text(yaml.safe_dump(variables))
-    one = {"all": {"children": {"pdlab": {"hosts": {"box": host.inventory_variables()}}}}}
-    (inventory / "hosts.yml").write_text(yaml.safe_dump(one))
-    return inventory
+    with (
+        skipping_without_a_bed(),
+        rehearsal_hosts(1, "pdlab-systemd-host", BIN / "uv", folder / "inventory", **changes) as made,
+    ):
+        yield Site(made.hosts[0], made.roots[0], made.inventory, Pdlab(folder / "root", folder / "runs"))
 
 
 def test_the_whole_chain_runs_over_ssh_and_gives_right_answers(site: Site) -> None:
@@ -149,7 +109,7 @@ def test_every_server_runs_as_the_account_and_is_held_to_little(site: Site) -> N
         verdict = site.host.run(f"systemd-analyze security {unit} --no-pager | tail -n 1")
         assert float(verdict.split(":")[1].split()[0]) < 5, verdict
     # What the account may not do, and what UCX needs: zero copy between two units of one account.
-    assert site.host.run(f"find {ROOT} -user pdlab -not -path '{ROOT}/home*'") == ""
+    assert site.host.run(f"find {site.root} -user pdlab -not -path '{site.root}/home*'") == ""
 
 
 def test_a_second_deployment_changes_nothing(site: Site) -> None:
@@ -214,7 +174,7 @@ def test_restarting_prefill_by_hand_under_a_request_does_not_wedge_decode(site: 
     assert outcome == [4000]
     after = site.pids()
     assert {name for name in UNITS if after[name] != before[name]} == {"prefill"}
-    log = site.host.run(f"grep -c 'Lost connection with prefill instance' {ROOT}/logs/decode-0.log || true")
+    log = site.host.run(f"grep -c 'Lost connection with prefill instance' {site.root}/logs/decode-0.log || true")
     assert int(log) >= 1, "decode has noticed that prefill was away"
 
 

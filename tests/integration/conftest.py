@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from ..testbed.bed import Host, hosts
+from ..testbed.skipping import skipping_without_a_bed
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -107,7 +108,7 @@ def ports() -> Iterator[Iterator[int]]:
 @pytest.fixture(scope="session")
 def host() -> Iterator[Host]:
     """One real systemd host, with the stand-in and the collection on it; taken down whatever happens."""
-    with hosts(1) as (up,):
+    with skipping_without_a_bed(), hosts(1) as (up,):
         up.put(HERE / "standin", f"{ON_HOST}/standin")
         up.put(CHECKOUT / "plugins", f"{ON_HOST}/python/ansible_collections/pdlab/pdlab/plugins")
         yield up

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real systemd hosts for tests (testbed.sh), as objects.
-
-Without root or the packages that testbed.sh needs, the tests that need hosts are skipped with its own words; with
-PDLAB_REQUIRE_HOSTS=1 they fail instead.
-"""
+"""Real systemd hosts (testbed.sh), as objects."""
 
 from __future__ import annotations
 
@@ -16,10 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 TESTBED_SH = Path(__file__).resolve().parent / "testbed.sh"
 LIMIT_S = 120
+
+
+class NoBedError(Exception):
+    """There can be no hosts here: no root, or a package is missing; the text says which."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,10 @@ class Host:
 
 @contextmanager
 def hosts(count: int, binds: Sequence[str] = ()) -> Iterator[list[Host]]:
-    """`count` hosts that all see the folders `binds` (SOURCE:PLACE); gone afterwards, also when this process dies."""
+    """`count` hosts that all see the folders `binds` (SOURCE:PLACE); gone afterwards, also when this process dies.
+
+    Raises NoBedError.
+    """
     environment = {
         **os.environ,
         # One bed a process, so that several test runs can stand side by side.
@@ -85,8 +86,7 @@ def hosts(count: int, binds: Sequence[str] = ()) -> Iterator[list[Host]]:
         try:
             ask("up", str(count))
         except subprocess.CalledProcessError as error:
-            why = str(error.stderr).strip()
-            pytest.fail(why) if os.environ.get("PDLAB_REQUIRE_HOSTS") else pytest.skip(why)
+            raise NoBedError(str(error.stderr).strip()) from error
         key = Path(ask("key"))
         yield [Host(number, ask("address", str(number)), key, environment) for number in range(1, count + 1)]
     finally:
