@@ -99,6 +99,10 @@ class ServiceManager(ABC):
     def services(self) -> list[str]:
         """Return the names of all pdlab services that have a definition, sorted."""
 
+    def sharers(self) -> list[str]:
+        """Return the names of those services for which the shared files are there, sorted."""
+        return self.services()
+
     @abstractmethod
     def shared_files(self) -> dict[str, str]:
         """Return what all services of this host share beside their own definitions, as {path: wanted text}."""

@@ -30,7 +30,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_shared import 
     logrotate_text,
     shared_units,
 )
-from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_unit import runtime_dir, unit_name, unit_text
+from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_unit import TARGET, runtime_dir, unit_name, unit_text
 from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import read_text, remove_file, replace_text
 
 UNIT_DIR = "/etc/systemd/system"
@@ -154,6 +154,10 @@ class SystemdManager(ServiceManager):
         return sorted(path.stem for path in Path(self._unit_dir).glob(PREFIX + "*.service"))
 
     # --- what all services share ---
+
+    def sharers(self) -> list[str]:
+        # Not the jobs, and not what else pdlab has in this folder.
+        return [name for name in self.services() if f"\nPartOf={TARGET}\n" in (self.read(name) or "")]
 
     def shared_files(self) -> dict[str, str]:
         units = {os.path.join(self._unit_dir, name): text for name, text in shared_units(self._root).items()}

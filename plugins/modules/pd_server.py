@@ -456,7 +456,7 @@ class Server:
         if remove and before is not None:
             reasons.append("its definition is there")
         # The last one takes with it what it shared with the others.
-        shared = self.shared_now() if remove and not set(self.manager.services()) - {self.unit} else {}
+        shared = self.shared_now() if remove and not set(self.manager.sharers()) - {self.unit} else {}
         reasons += [f"{path} is there, and no service is" for path in shared]
         result = self.result(status, reasons)
         result["changed"] = bool(reasons)
