@@ -40,7 +40,7 @@ class Model(_Model):
 
 
 class Host(_Model):
-    """A machine: the address at which others reach it, and where pdlab lives on it.
+    """A machine: the address at which others reach it, and where pdlab lives on it, and as whom its servers run.
 
     `engine_lock` null means the lock that goes with the device: cpu or cuda13.
     `engine_existing`: pdlab did not build the engine. `engine_pythonpath`: folders before the interpreter's own.
@@ -54,6 +54,7 @@ class Host(_Model):
     engine_pythonpath: list[str] = []
     engine_existing: bool = False
     local: bool
+    user: str | None = None
 
 
 class _Process(_Model):
@@ -67,6 +68,7 @@ class _Process(_Model):
     env: Flags
     python: str
     home: str
+    user: str | None = None
     argv: list[str]
     environment: dict[str, str]
     unit: str

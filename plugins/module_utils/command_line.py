@@ -20,6 +20,7 @@ DECODE = server_roles.DECODE
 COLOCATED = server_roles.COLOCATED
 ROUTER = server_roles.ROUTER
 ENGINE_ROLES = server_roles.ENGINE_ROLES
+CUDA = "cuda"
 
 # The router's own defaults leave it useless for up to a minute after a prefill's restart, while its /readiness says
 # 200, and repeat a request on servers that may be dead. Measured in docs/decisions/0004-router.md.
@@ -150,6 +151,10 @@ def server_environment(server: Mapping[str, Any]) -> dict[str, str]:
     }
     if server["role"] in ENGINE_ROLES:
         environment.update(always_set(server))
+    if server.get("user"):
+        # The engine's folder is root's, and /tmp goes with the service: what is compiled is kept at home.
+        environment["PYTHONPYCACHEPREFIX"] = posixpath.join(server["home"], ".cache", "pycache")
+        environment["TORCHINDUCTOR_CACHE_DIR"] = posixpath.join(server["home"], ".cache", "torchinductor")
     environment.update({key: _text(value) for key, value in (server.get("env") or {}).items()})
     return environment
 

@@ -26,7 +26,13 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, F
 from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import asked_binding
 from ansible_collections.pdlab.pdlab.plugins.module_utils.probe_options import probe_options
 from ansible_collections.pdlab.pdlab.plugins.module_utils.shapes import INVALID
-from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import EXTRAS, engine_dir, log_file, under
+from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import (
+    EXTRAS,
+    account_home,
+    engine_dir,
+    log_file,
+    under,
+)
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_engine import equip
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars, expand_home, resolve_hosts
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_ports import (
@@ -423,7 +429,8 @@ def _server(
 
 def _with_process(part: dict[str, Any], host: Mapping[str, Any], url: str) -> dict[str, Any]:
     """Add what follows from the rest: the interpreter, the command line, the environment, the unit, the log."""
-    part.update(python=host["engine_python"], home=host["root"])
+    home = account_home(host["root"]) if host["user"] else host["root"]
+    part.update(python=host["engine_python"], home=home, user=host["user"])
     if host["engine_pythonpath"]:
         part["env"] = {"PYTHONPATH": ":".join(host["engine_pythonpath"]), **part["env"]}
     return {

@@ -69,8 +69,8 @@ def split(
 
 
 def resolve_hosts(hosts: Sequence[HostVars], used: Sequence[str], faults: Faults) -> dict[str, dict[str, Any]]:
-    """The plan's `hosts`: {name: {"address", "root", "service_manager", "local", and of the engine "engine_python",
-    "engine_lock", "engine_pythonpath", "engine_existing"}}.
+    """The plan's `hosts`: {name: {"address", "root", "service_manager", "local", "user", and of the engine
+    "engine_python", "engine_lock", "engine_pythonpath", "engine_existing"}}.
 
     Faults are noted for all hosts at once. `engine_existing`: pdlab did not build it.
     `used` names the hosts that run something: only they need an address, and only one of them may be a loopback.
@@ -91,6 +91,7 @@ def resolve_hosts(hosts: Sequence[HostVars], used: Sequence[str], faults: Faults
             "engine_pythonpath": existing["pythonpath"] if existing else [],
             "engine_existing": existing is not None,
             "local": host.local,
+            "user": kept.get("pd_user"),
         }
         found[host.name] = list(mine)
     _add_once(found, faults)
