@@ -70,5 +70,5 @@ def unit_of_part(part: Mapping[str, Any], plan: Mapping[str, Any], facts: Mappin
     definition = definition_of(part, root, FINGERPRINT, None, stop_timeout_s)
     asked = plan["hosts"][part["host"]]["service_manager"]
     systemd = asked == SYSTEMD or (asked == AUTO and facts["init"] == SYSTEMD)
-    manager = SystemdManager() if systemd else SupervisorManager(root, "")
+    manager = SystemdManager(root) if systemd else SupervisorManager(root, "")
     return Unit(manager.kind, manager.path(definition.name), manager.render(definition))

@@ -62,7 +62,7 @@ def services_of(root: str) -> dict[str, dict[str, Any]]:
     systemd's units are those of the whole host; one that works below another root is another deployment's. Raises
     OSError when a definition cannot be read.
     """
-    managers: list[ServiceManager] = [SystemdManager()] if chosen_kind(AUTO) == SYSTEMD else []
+    managers: list[ServiceManager] = [SystemdManager(root)] if chosen_kind(AUTO) == SYSTEMD else []
     if os.path.isdir(under(root, "supervisor")):
         managers.append(choose(SUPERVISOR, root))
     found: dict[str, dict[str, Any]] = {}
