@@ -21,7 +21,7 @@ class _Model(BaseModel):
 
 
 class Model(_Model):
-    """The checkpoint that all servers load. `repo` to `exclude` belong to the source hub."""
+    """The checkpoint that all servers load. `repo` to `size_gib` belong to the source hub."""
 
     source: Literal["canary", "local", "hub"]
     path: str
@@ -30,6 +30,7 @@ class Model(_Model):
     repo: str | None = None
     endpoint: str | None = None
     exclude: list[str] = []
+    size_gib: float | None = None
     quantization: Literal["modelopt_nvfp4", "mxfp4", "fp8", "none"] | None = None
     warm_up: bool = False
 

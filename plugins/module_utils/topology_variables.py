@@ -331,6 +331,7 @@ MODEL = shapes.mapping(
         "revision": _revision(),
         "endpoint": _endpoint(),
         "exclude": shapes.list_of(shapes.text("original/*"), empty=True, what="patterns of file names"),
+        "size_gib": shapes.number(0, above_low=True),
         "quantization": shapes.choice(*QUANTIZATIONS),
         "sha256": _sha256(),
         "warm_up": shapes.boolean(),
@@ -338,7 +339,7 @@ MODEL = shapes.mapping(
     hints={"token": "set pd_hub_token, from a vault", "quant": "did you mean quantization?"},
 )
 # What only the source hub has.
-HUB_KEYS = ("repo", "revision", "endpoint", "exclude")
+HUB_KEYS = ("repo", "revision", "endpoint", "exclude", "size_gib")
 
 # Variables that say the same for all hosts: the check of each, in the order in which faults are listed.
 SHARED: dict[str, Check] = {

@@ -12,8 +12,11 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.source import So
 def read_path(source: Source, path: str) -> dict[str, Any]:
     """{"exists", "directory", "writable", "at", "total_bytes", "free_bytes", "noexec", "read_only"} of a path.
 
-    For a path that does not exist yet, all but the first two are those of `at`, the nearest directory above it.
+    For a path that does not exist yet, all but the first two are those of `at`, the nearest directory above it. A
+    path that begins with `~/` lies in this user's home.
     """
+    if path.startswith("~/"):
+        path = os.path.join(source.home(), path[2:])
     at = path
     while not source.exists(at) and at != os.path.dirname(at):
         at = os.path.dirname(at)

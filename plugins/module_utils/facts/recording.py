@@ -123,6 +123,10 @@ class Recording(Source):
     def is_writable(self, path: str) -> bool:
         return self.is_root() or bool(self._answers["directories"].get(path, {}).get("writable"))
 
+    def home(self) -> str:
+        # Names of users are not recorded.
+        return "/root" if self.is_root() else "/home/user"
+
     def real_path(self, path: str) -> str:
         return str(self._answers["real_paths"].get(path, path))
 

@@ -125,6 +125,10 @@ class Source:
         """Whether this user may write the file or make files in the directory at `path`."""
         return os.access(path, os.W_OK | (os.X_OK if os.path.isdir(path) else 0))
 
+    def home(self) -> str:
+        """The home directory of this user."""
+        return os.path.expanduser("~")
+
     def real_path(self, path: str) -> str:
         """The path with all links followed."""
         return os.path.realpath(path)

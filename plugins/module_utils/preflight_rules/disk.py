@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules.rule import (
     GB,
     GIB,
+    INFO,
     VETO,
-    WARN,
     Rule,
     View,
     always,
@@ -28,6 +28,8 @@ MARGIN = 1.15
 KERNEL_CACHE_BYTES = {"cpu": 0, "cuda": 2 * GB}
 # What a deployment writes beside an engine that is already there: logs, raw results.
 WORKING_BYTES = 1 * GB
+# uv unpacks each wheel there and links the environment's files to it: free on one file system, a copy on two.
+UV_CACHE = "~/.cache/uv"
 CANARY_BYTES = GB // 4
 
 
@@ -72,17 +74,30 @@ def needs(view: View) -> list[Need]:
         wanted.append(Need(view.root, ENGINE_BYTES[device] * MARGIN, "the engine"))
         if KERNEL_CACHE_BYTES[device]:
             wanted.append(Need(view.root, KERNEL_CACHE_BYTES[device], "compiled kernels"))
+        if _elsewhere(view, UV_CACHE):
+            wanted.append(Need(UV_CACHE, ENGINE_BYTES[device] * MARGIN, "uv's cache"))
     wanted += [Need(path, model_bytes(view) or 0, "the model") for path in model_paths(view)]
     return [need for need in wanted if need.count]
 
 
+def _file_system(view: View, path: str) -> tuple[int, int] | None:
+    """What tells a file system from another: two paths with the same size and the same free room lie on one."""
+    at = view.path(path)
+    return None if at.get("free_bytes") is None else (at["total_bytes"], at["free_bytes"])
+
+
+def _elsewhere(view: View, path: str) -> bool:
+    """Whether a path is known to lie on another file system than pdlab's root."""
+    return None not in (here := (_file_system(view, view.root), _file_system(view, path))) and here[0] != here[1]
+
+
 def _file_systems(view: View) -> dict[tuple[int, int], list[Need]]:
-    """Needs by file system: two paths with the same size and the same free room lie on one."""
+    """Needs by file system, of those that are known."""
     found: dict[tuple[int, int], list[Need]] = {}
     for need in needs(view):
-        at = view.path(need.path)
-        if at.get("free_bytes") is not None:
-            found.setdefault((at["total_bytes"], at["free_bytes"]), []).append(need)
+        key = _file_system(view, need.path)
+        if key is not None:
+            found.setdefault(key, []).append(need)
     return found
 
 
@@ -139,8 +154,8 @@ RULES: tuple[Rule, ...] = (
         id="disk_too_small",
         severity=VETO,
         finds="less room than the engine's environment (8 GB for cpu, 11 GB for cuda, and 15 %), compiled kernels "
-        "(2 GB, an estimate), a model that is fetched, and 1 GB for logs and results need together on one file system; "
-        "1 GB when the engine is already there",
+        "(2 GB, an estimate), uv's cache where it is not on the same file system, a model that is fetched, and 1 GB for logs "
+        "and results need together on one file system; 1 GB when the engine is already there",
         applies=always,
         check=_disk,
         wanted=_wanted,
@@ -149,12 +164,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="model_size_unknown",
-        severity=WARN,
+        severity=INFO,
         finds="a model that is going to be fetched, of which the inventory does not say how large it is",
         applies=lambda view: has_servers(view) and view.plan["model"]["source"] == "hub",
         check=_model_size,
         wanted="pd_model.size_gib",
-        why="Whether the model fits the disk is otherwise found out by filling it.",
+        why="Role model refuses a model that does not fit when it begins to fetch it, minutes into the deployment.",
         cure="set pd_model.size_gib to what the repository's page says",
     ),
 )

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules.rule import Seen
 
 OLDEST_PYTHON = (3, 11)
-# CUDA Toolkit release notes, "minimum required driver version for CUDA minor version compatibility", by major version.
+# By major version: docs.nvidia.com/deploy/cuda-compatibility, minor version compatibility, table 1.
 OLDEST_DRIVER = {12: 525, 13: 580}
 # CUDA 13 has no code for anything before Turing (release notes of 13.0, deprecated architectures).
 OLDEST_CAPABILITY = {12: (5, 0), 13: (7, 5)}
 DEFAULT_LOCK = "cuda13"
-CUDA_NOTES = "CUDA Toolkit release notes, table of minimum driver versions"
+CUDA_NOTES = "NVIDIA CUDA compatibility guide, minor version compatibility (13.x: 580, 12.x: 525)"
 
 
 def _pythons(view: View) -> list[Mapping[str, Any]]:

@@ -97,8 +97,14 @@ def _says(server: Mapping[str, Any], name: str) -> str | None:
 
 
 def _p2p_declined(server: Mapping[str, Any]) -> bool:
-    """The inventory says that NCCL is not to use P2P."""
-    return _says(server, "NCCL_P2P_DISABLE") == "1"
+    """The inventory says that all-reduce is not to use P2P: neither NCCL's nor SGLang's own.
+
+    SGLang has one of its own for two GPUs (can_use_custom_all_reduce_with_nvlink in custom_all_reduce_utils.py), and
+    one for PCIe that is switched on (pcie_ipc_ar.py).
+    """
+    own = len(server["gpus"]) == 2 and not server["args"].get("disable-custom-all-reduce")
+    pcie = _says(server, "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE") in ("1", "true", "True")
+    return _says(server, "NCCL_P2P_DISABLE") == "1" and not own and not pcie
 
 
 def _ipc_declined(server: Mapping[str, Any]) -> bool:
@@ -107,7 +113,7 @@ def _ipc_declined(server: Mapping[str, Any]) -> bool:
     if transports is None:
         return False
     names = [name.strip() for name in transports.lstrip("^").split(",")]
-    listed = any(name in ("cuda_ipc", "cuda", "gpu", "all") for name in names)
+    listed = any(name in ("cuda_ipc", "cuda", "all") for name in names)
     return listed if transports.startswith("^") else not listed
 
 
@@ -298,7 +304,8 @@ RULES: tuple[Rule, ...] = (
         wanted="OK for every pair in nvidia-smi topo -p2p r and w",
         why="Without it every all-reduce goes through the host's memory, several times slower, and nothing says so. CNS is "
         "the chipset, GNS the GPU, TNS the topology, DR a driver setting.",
-        cure='look at nvidia-smi topo -p2p r; or accept it with pd_server_env: {NCCL_P2P_DISABLE: "1"}',
+        cure='look at nvidia-smi topo -p2p r; or accept it with pd_server_env: {NCCL_P2P_DISABLE: "1"} (for two GPUs also '
+        "pd_server_args: {disable-custom-all-reduce: true})",
         source="nvidia-smi topo --help; NCCL user guide, NCCL_P2P_DISABLE",
     ),
     Rule(

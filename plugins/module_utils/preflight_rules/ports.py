@@ -3,34 +3,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules.rule import VETO, WARN, Rule, View, has_parts
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import overlaps
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_ports import offsets_of, owner_label
 
 if TYPE_CHECKING:
     from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules.rule import Seen
+
+    # {port: (who wants it, at which address)}
+    Claims = dict[int, tuple[str, str]]
 
 # get_free_port_below_ephemeral in sglang 0.5.23, srt/utils/network.py.
 SGLANG_RANGE = (22000, 29999)
 
 
-def claims(view: View) -> dict[int, tuple[str, str]]:
-    """Every port that this host's parts listen on: {port: (who wants it, at which address)}."""
-    found = {}
-    for part in view.parts:
-        found[part["port"]] = (part["name"], part["address"])
-        for kind, called in (("bootstrap_port", "bootstrap port"), ("nccl_port", "NCCL port")):
+def claims(view: View) -> Claims:
+    """Every port that this host's parts listen on."""
+    return _claims_of(view.parts)
+
+
+def reference_claims(view: View) -> Claims:
+    """The ports of the reference, which verify starts once and not again while its answers hold."""
+    reference = view.plan.get("reference")
+    if not reference or reference["host"] != view.host or not view.plan["oracle"]["enabled"]:
+        return {}
+    return _claims_of([reference])
+
+
+def _claims_of(parts: Iterable[Mapping[str, Any]]) -> Claims:
+    found: Claims = {}
+    for part in parts:
+        for offset in offsets_of(part, "port"):
+            found[part["port"] + offset] = (f"port + {offset} of {part['name']}, for DP attention", part["address"])
+        for kind in ("nccl_port", "bootstrap_port", "port"):
             if part.get(kind):
-                found[part[kind]] = (f"the {called} of {part['name']}", part["address"])
+                found[part[kind]] = (owner_label(part["name"], kind), part["address"])
         if part.get("prometheus_port"):
-            found[part["prometheus_port"]] = (f"the Prometheus port of {part['name']}", part["prometheus_host"])
+            found[part["prometheus_port"]] = (owner_label(part["name"], "prometheus_port"), part["prometheus_host"])
     return found
 
 
-def _foreign_listeners(view: View) -> list[tuple[Mapping[str, Any], str]]:
-    wanted = claims(view)
+def _foreign_listeners(view: View, wanted: Claims) -> list[tuple[Mapping[str, Any], str]]:
     return [
         (listener, wanted[listener["port"]][0])
         for listener in view.facts["ports"]
@@ -40,14 +56,14 @@ def _foreign_listeners(view: View) -> list[tuple[Mapping[str, Any], str]]:
     ]
 
 
-def _free(view: View) -> Seen:
+def _free(view: View, wanted: Claims) -> Seen:
     foreign = [
-        f"{listener['port']} ({wanted}) is held by {_owner(listener)}" for listener, wanted in _foreign_listeners(view)
+        f"{each['port']} ({owner}) is held by {_owner(each)}" for each, owner in _foreign_listeners(view, wanted)
     ]
     if foreign:
         return False, "; ".join(foreign)
-    own = len({listener["port"] for listener in view.facts["ports"] if listener["own"]})
-    free = f"{len(claims(view)) - own} ports free"
+    own = len({each["port"] for each in view.facts["ports"] if each["own"] and each["port"] in wanted})
+    free = f"{len(wanted) - own} ports free"
     return True, f"{free}, {own} held by pdlab's own services" if own else free
 
 
@@ -57,14 +73,17 @@ def _owner(listener: Mapping[str, Any]) -> str:
     return f"PID {listener['pid']} ({listener['command']})"
 
 
-def _free_cure(view: View) -> str:
-    pids = sorted({str(listener["pid"]) for listener, _wanted in _foreign_listeners(view) if listener["pid"]})
+def _free_cure(view: View, wanted: Claims) -> str:
+    pids = sorted({str(each["pid"]) for each, _owner in _foreign_listeners(view, wanted) if each["pid"]})
     stop = f"stop it: kill {' '.join(pids)}" if pids else "stop it"
+    if wanted == reference_claims(view):
+        return f"{stop}; or do without the comparison: pd_oracle: {{enabled: false}}"
     return f"{stop}; or choose other ports in pd_servers and pd_router"
 
 
 def _within(view: View, low: int, high: int) -> dict[int, str]:
-    return {port: owner for port, (owner, _address) in sorted(claims(view).items()) if low <= port <= high}
+    everything = {**reference_claims(view), **claims(view)}
+    return {port: owner for port, (owner, _address) in sorted(everything.items()) if low <= port <= high}
 
 
 def _listed(ports: Mapping[int, str]) -> str:
@@ -112,12 +131,23 @@ RULES: tuple[Rule, ...] = (
         finds="a process that is not pdlab's own listens on a port, bootstrap port, NCCL port or Prometheus port of this "
         "host's parts",
         applies=has_parts,
-        check=_free,
+        check=lambda view: _free(view, claims(view)),
         wanted="every port free, or held by pdlab's own services",
         why="A server that cannot bind its port ends, and one that finds another's bootstrap port answers wrongly.",
-        cure=_free_cure,
+        cure=lambda view: _free_cure(view, claims(view)),
         cure_in_words="kill PID (it is named with its command); or choose other ports in pd_servers and pd_router",
         source="sglang #20952, #21268",
+    ),
+    Rule(
+        id="reference_port_taken",
+        severity=WARN,
+        finds="the same of a port of the reference, the colocated server that verify compares with",
+        applies=lambda view: bool(reference_claims(view)),
+        check=lambda view: _free(view, reference_claims(view)),
+        wanted="every port free, or held by pdlab's own services",
+        why="Verify fails when it has to start the reference, minutes after the deployment began.",
+        cure=lambda view: _free_cure(view, reference_claims(view)),
+        cure_in_words="kill PID (it is named with its command); or switch it off with pd_oracle: {enabled: false}",
     ),
     Rule(
         id="port_in_sglang_range",

@@ -30,11 +30,13 @@ def facts_options(plan: Mapping[str, Any], host: str, pythons: Sequence[str] = (
 
 
 def wanted_ports(plan: Mapping[str, Any], host: str) -> dict[int, str]:
-    """Every port that the parts of one host listen on, with who wants it."""
-    return {port: owner for port, (owner, _address) in ports.claims(View({}, plan, host)).items()}
+    """Every port that the parts of one host listen on, and the reference, with who wants it."""
+    view = View({}, plan, host)
+    wanted = {**ports.reference_claims(view), **ports.claims(view)}
+    return {port: owner for port, (owner, _address) in wanted.items()}
 
 
 def wanted_paths(plan: Mapping[str, Any], host: str) -> list[str]:
     """Every path whose room, existence or writability the rules ask for."""
     view = View({}, plan, host)
-    return list(dict.fromkeys([view.root, view.engine_python, *disk.model_paths(view)]))
+    return list(dict.fromkeys([view.root, view.engine_python, disk.UV_CACHE, *disk.model_paths(view)]))

@@ -357,7 +357,9 @@ def test_pdlabs_units_give_their_servers_the_limits_that_they_need(
 
 
 def test_reserved_ports_are_safe_from_the_kernel(reference_facts: Any, reference_plan: Any, judge: Judge) -> None:
-    reference_facts.update(ephemeral_ports=[10000, 65535], reserved_ports=[21000, 21001, 29001, 30000, 30001])
+    reference_facts.update(
+        ephemeral_ports=[10000, 65535], reserved_ports=[21000, 21001, 21009, 29001, 30000, 30001, 30009]
+    )
     assert set(judge(reference_facts, reference_plan)) == ALWAYS_SAID
 
 
@@ -371,6 +373,36 @@ def test_what_lies_on_one_file_system_is_added_up(reference_facts: Any, referenc
     assert found["wanted"].startswith("129.6 GiB free at /opt/pdlab (logs and results, the engine, compiled kernels")
     reference_facts["paths"]["/opt/pdlab"].update(total_bytes=100 * GIB, free_bytes=90 * GIB)
     assert set(judge(reference_facts, reference_plan)) == ALWAYS_SAID
+
+
+def test_uvs_cache_takes_room_where_it_lies_elsewhere(reference_facts: Any, reference_plan: Any, judge: Judge) -> None:
+    cache = {**reference_facts["paths"]["/opt/pdlab"], "total_bytes": 20 * GIB, "free_bytes": 5 * GIB}
+    reference_facts["paths"]["~/.cache/uv"] = cache
+    assert (
+        "11.8 GiB free at ~/.cache/uv (uv's cache)"
+        in judge(reference_facts, reference_plan)["disk_too_small"]["wanted"]
+    )
+    reference_facts["paths"]["/opt/pdlab/engine/bin/python"]["exists"] = True
+    assert set(judge(reference_facts, reference_plan)) == ALWAYS_SAID
+
+
+def test_ports_beside_the_main_one_are_asked_for_with_dp_attention(reference_plan: Any) -> None:
+    reference_plan["servers"][0]["args"]["enable-dp-attention"] = True
+    assert rules.wanted_ports(reference_plan, "gpubox")[30233] == "port + 233 of prefill-0, for DP attention"
+
+
+def test_two_gpus_decline_p2p_only_without_sglangs_own_all_reduce(
+    reference_facts: Any, reference_plan: Any, judge: Judge
+) -> None:
+    reference_facts["gpu"]["p2p"]["read"].update({"0-1": "CNS", "1-0": "CNS"})
+    server = reference_plan["servers"][0]
+    server.update(gpus=[0, 1])
+    server["environment"]["NCCL_P2P_DISABLE"] = "1"
+    assert "p2p_refused" in judge(reference_facts, reference_plan)
+    server["args"]["disable-custom-all-reduce"] = True
+    assert "p2p_refused" not in judge(reference_facts, reference_plan)
+    server["environment"]["SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"] = "1"
+    assert "p2p_refused" in judge(reference_facts, reference_plan)
 
 
 def test_who_chooses_a_network_device_is_not_asked_again(cpu_facts: Any, fleet_plan: Any, judge: Judge) -> None:
@@ -398,10 +430,12 @@ def test_the_ports_and_paths_that_are_asked_for_are_those_of_the_plan(reference_
         21001: "the NCCL port of decode-0",
         8000: "router",
         29001: "the Prometheus port of router",
+        30009: "reference",
+        21009: "the NCCL port of reference",
     }
     asked = rules.facts_options(reference_plan, "gpubox", ["/opt/python"])
-    assert asked["ports"] == [8000, 8998, 21000, 21001, 29001, 30000, 30001]
-    assert asked["paths"] == ["/opt/pdlab", "/opt/pdlab/engine/bin/python", model]
+    assert asked["ports"] == [8000, 8998, 21000, 21001, 21009, 29001, 30000, 30001, 30009]
+    assert asked["paths"] == ["/opt/pdlab", "/opt/pdlab/engine/bin/python", "~/.cache/uv", model]
     assert (asked["root"], asked["engine"]) == ("/opt/pdlab", "/opt/pdlab/engine/bin/python")
     assert (asked["checkpoint"], asked["pythons"]) == (model, ["/opt/python"])
     assert {0, 1} <= set(asked["numa_nodes"])

@@ -35,7 +35,8 @@ def test_a_hub_model_lies_in_a_folder_of_its_own_for_each_revision_and_on_each_h
     gpu_box: dict[str, Any], plan_of: Any
 ) -> None:
     commit = "0123456789abcdef0123456789abcdef01234567"
-    gpu_box["pd_model"] = {"source": "hub", "repo": "owner/name", "revision": commit, "quantization": "modelopt_nvfp4"}
+    gpu_box["pd_model"] = {"source": "hub", "repo": "owner/name", "revision": commit, "size_gib": 150}
+    gpu_box["pd_model"]["quantization"] = "modelopt_nvfp4"
     gpu_box["pd_servers"][0]["host"], gpu_box["pd_servers"][1]["host"] = "box1", "box2"
     gpu_box["pd_hub_token"] = "hf_secret"
     plan = plan_of(gpu_box, two_hosts(second={"pd_root": "/data/pdlab"}))
@@ -44,7 +45,7 @@ def test_a_hub_model_lies_in_a_folder_of_its_own_for_each_revision_and_on_each_h
         "/data/pdlab/models/owner--name--0123456789ab",
     ]
     assert (plan["model"]["served_name"], plan["model"]["revision"]) == ("name", commit)
-    assert plan["model"]["quantization"] == "modelopt_nvfp4"
+    assert (plan["model"]["quantization"], plan["model"]["size_gib"]) == ("modelopt_nvfp4", 150)
     assert "hf_secret" not in json.dumps(plan)
 
 
