@@ -41,7 +41,10 @@ class RecordedAction(ActionBase):
 
     def document(self, result: dict[str, Any]) -> dict[str, Any]:
         """What of a result is kept; the default is all but Ansible's bookkeeping."""
-        return {key: value for key, value in result.items() if key not in BOOKKEEPING}
+        kept = {key: value for key, value in result.items() if key not in BOOKKEEPING}
+        if kept.get("warnings"):
+            kept["warnings"] = [_warning(warning) for warning in kept["warnings"]]
+        return kept
 
     def execute(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Do the work; the default runs the target's module once with `arguments`, unless what was seen is enough."""
@@ -53,3 +56,8 @@ class RecordedAction(ActionBase):
     def from_sight(self, arguments: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any] | None:
         """The module's result when `seen` shows that there is nothing to do, else None. Must err towards None."""
         return None
+
+
+def _warning(warning: Any) -> str:
+    """A module's warning as its text; since 2.19 ansible-core wraps it (WarningSummary, private to it)."""
+    return str(getattr(getattr(warning, "event", None), "msg", warning))

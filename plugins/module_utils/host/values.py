@@ -122,7 +122,12 @@ def write(machine: Machine, key: str, value: str | None) -> None:
         raise SettingError(f"the kernel refused {shown(key, value)}: {error.strerror or error}") from error
     now = read(machine, key)
     if now != value:
-        raise SettingError(f"it is {shown(key, now)} after {shown(key, value)} was set")
+        cure = (
+            "; the kernel found no more memory in one piece: ask for fewer, or let them be reserved at boot"
+            if _HUGEPAGES.match(key)
+            else ""
+        )
+        raise SettingError(f"it is {shown(key, now)} after {shown(key, value)} was set{cure}")
 
 
 def _write(machine: Machine, key: str, value: str | None) -> None:

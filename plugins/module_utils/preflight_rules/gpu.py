@@ -285,7 +285,7 @@ RULES: tuple[Rule, ...] = (
         wanted="persistence mode on",
         why="Without it the driver puts a GPU down whenever nobody uses it: first contacts take seconds, and settings such "
         "as a power limit are lost.",
-        cure="nvidia-smi -pm 1",
+        cure="nvidia-smi -pm 1; to make it last, pd_host: {gpu_persistence: true}",
         unknown=INFO,
         source="NVIDIA driver persistence documentation",
     ),

@@ -105,7 +105,7 @@ RULES: tuple[Rule, ...] = (
         wanted="the governor performance on every CPU",
         why="Between kernels the GPU waits for one CPU thread; a slow clock there is a slow token, and differs from run to "
         "run.",
-        cure="cpupower frequency-set -g performance",
+        cure="cpupower frequency-set -g performance; to make it last, pd_host: {cpu_governor: performance}",
         unknown=INFO,
         source="Linux, Documentation/admin-guide/pm/cpufreq.rst",
     ),

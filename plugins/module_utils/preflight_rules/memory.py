@@ -151,7 +151,8 @@ RULES: tuple[Rule, ...] = (
         check=_shm,
         wanted=f"{size(SMALLEST_SHM_BYTES)} of /dev/shm",
         why="NCCL and UCX share memory between processes through it; containers often have 64 MiB.",
-        cure="mount -o remount,size=8G /dev/shm; in a container --ipc=host or --shm-size=8g",
+        cure="mount -o remount,size=8G /dev/shm; to make it last, pd_host: {shm_gib: 8}; "
+        "in a container --ipc=host or --shm-size=8g",
         source="ucx #10070, #11546",
     ),
     Rule(
@@ -165,7 +166,8 @@ RULES: tuple[Rule, ...] = (
         check=lambda view: _limit(view, "memlock_bytes", SMALLEST_MEMLOCK_BYTES),
         wanted=f"unlimited, at least {SMALLEST_MEMLOCK_BYTES}",
         why="UCX pins the memory that it registers for RDMA and fails when it may not.",
-        cure="ulimit -l unlimited in the session that runs pdlab, or --ulimit memlock=-1 for the container",
+        cure="ulimit -l unlimited in the session that runs pdlab, or --ulimit memlock=-1 for the container; "
+        "to make it last, pd_host: {limits: {memlock_gib: unlimited}}",
         source="mlperf-automations #664",
     ),
     Rule(
@@ -176,7 +178,7 @@ RULES: tuple[Rule, ...] = (
         check=lambda view: _limit(view, "nofile", SMALLEST_NOFILE),
         wanted=f"{SMALLEST_NOFILE} open files",
         why="Every request, ZMQ socket and UCX connection is one.",
-        cure="raise the hard limit: ulimit -Hn, or nofile in /etc/security/limits.conf",
+        cure="raise the hard limit: ulimit -Hn, or nofile in /etc/security/limits.conf, as pd_host: {limits: {nofile: 1048576}} does",
     ),
     Rule(
         id="swap_on",
@@ -186,7 +188,7 @@ RULES: tuple[Rule, ...] = (
         check=_swap,
         wanted="no swap",
         why="A server of which parts were swapped out answers late now and then, which no average shows.",
-        cure="swapoff -a, for the time of a measurement",
+        cure="swapoff -a, for the time of a measurement; to make it last, pd_host: {swap: false}",
     ),
     Rule(
         id="huge_pages_always",
@@ -196,7 +198,8 @@ RULES: tuple[Rule, ...] = (
         check=_huge_pages,
         wanted="madvise or never",
         why="The kernel then stops a process now and then to make huge pages, which shows as rare late answers.",
-        cure="echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+        cure="echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; "
+        "to make it last, pd_host: {transparent_hugepages: madvise}",
         source="Linux, Documentation/admin-guide/mm/transhuge.rst",
     ),
 )

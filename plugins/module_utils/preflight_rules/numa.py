@@ -291,7 +291,7 @@ RULES: tuple[Rule, ...] = (
         check=_balancing,
         wanted="kernel.numa_balancing = 0",
         why="It unmaps pages to see who uses them, which costs page faults and gains nothing for servers that are bound.",
-        cure="sysctl -w kernel.numa_balancing=0",
+        cure="sysctl -w kernel.numa_balancing=0; to make it last, pd_host: {numa_balancing: false}",
         source="Linux, Documentation/admin-guide/sysctl/kernel.rst, numa_balancing",
     ),
 )

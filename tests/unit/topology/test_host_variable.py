@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+import yaml
+from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Faults
+from ansible_collections.pdlab.pdlab.plugins.module_utils.host.variable import HOST
+from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules import RULES
 
 from .conftest import one_host, two_hosts
 
@@ -57,6 +62,16 @@ def test_what_makes_none_is_a_fault_with_its_cure(
     found = faults_of(cpu_box, one_host(pd_host=written))
     assert list(found) == [f"pd_host{key}"]
     assert words in found[f"pd_host{key}"]
+
+
+def test_a_cure_that_names_a_setting_names_one_that_can_be_made() -> None:
+    cures = [rule.cure for rule in RULES if isinstance(rule.cure, str)]
+    named = [found for cure in cures for found in re.findall(r"pd_host: (\{.*?\}+)", cure)]
+    assert len(named) >= 7
+    for written in named:
+        faults = Faults()
+        assert HOST(faults, "pd_host", yaml.safe_load(written))
+        assert not list(faults), written
 
 
 def test_a_host_may_have_settings_of_its_own(fleet: dict[str, Any], plan_of: Any) -> None:

@@ -56,6 +56,14 @@ def test_another_name_is_taken_for_the_record(tmp_path: Path, monkeypatch: pytes
     assert [path.name for path in (tmp_path / "records").iterdir()] == ["stability.json"]
 
 
+def test_a_warning_is_kept_as_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapped = SimpleNamespace(event=SimpleNamespace(msg="numactl is missing"))
+    result = {**RESULT, "warnings": [wrapped, "another"]}
+    run_action("pd_ready", monkeypatch, {"run_dir": str(tmp_path)}, result)
+    document = json.loads((tmp_path / "records" / "ready.json").read_text())
+    assert document["warnings"] == ["numactl is missing", "another"]
+
+
 @pytest.mark.parametrize("name", ["pd_ready", "pd_answers", "pd_oracle", "pd_kv_counters"])
 def test_without_a_run_folder_or_in_check_mode_nothing_is_written(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
