@@ -8,6 +8,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -367,9 +369,13 @@ def preflight(
 
 def judge_boxes(options: PlaybookOptions, written: list[str]) -> tuple[list[dict[str, Any]], Exit]:
     """Verdicts on recordings instead of hosts. Ends the program when a recording fits no host of the plan."""
+    # What comes after is loaded while ansible-playbook reads the inventory.
+    with ThreadPoolExecutor(1) as later:
+        for name in ("pdlab.preflight", "pdlab.tables"):
+            later.submit(import_module, name)
+        document = plan_of(options)
     from pdlab.preflight import BoxError, boxes_of, judge_recordings
 
-    document = plan_of(options)
     try:
         records = judge_recordings(document, boxes_of(written, list(document["hosts"])))
     except BoxError as error:
