@@ -32,7 +32,7 @@ lint() {
     say "ansible-lint, profile production"
     ansible-lint --offline --profile production
     say "shell"
-    bash -n scripts/*.sh .ci/run tests/integration/*.sh
+    bash -n scripts/*.sh .ci/run tests/testbed/*.sh
 }
 
 interpreter() { # interpreter VERSION: a Python of that version, from PATH or from pyenv
@@ -77,12 +77,20 @@ integration() {
     needs sshd openssh-server
     needs ip iproute2
     needs numactl numactl
+    needs logrotate logrotate
     say "integration tests on systemd hosts"
     python -m pytest tests/integration -q
 }
 
 e2e() {
     needs chromium chromium
+    if [ "$(id -u)" = 0 ]; then
+        # For the host with systemd; without root its tests are skipped.
+        needs systemd-nspawn systemd-container
+        needs sshd openssh-server
+        needs ip iproute2
+        needs logrotate logrotate
+    fi
     say "the rehearsal, end to end"
     python -m pytest tests/e2e -v
 }

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the integration tests stand on: real hosts with a real systemd (hosts.sh), and the real modules run by Ansible.
-
-Without root or the packages that hosts.sh needs, the tests that need hosts are skipped with its own words; with
-PDLAB_REQUIRE_HOSTS=1 they fail instead.
-"""
+"""What the integration tests stand on: real hosts with a real systemd (tests/testbed), and the real modules run by Ansible."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import urllib.request
 from collections.abc import Iterator
@@ -25,10 +20,11 @@ from typing import Any
 
 import pytest
 
+from ..testbed.bed import Host, hosts
+from ..testbed.skipping import skipping_without_a_bed
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-HOSTS_SH = HERE / "hosts.sh"
-HOSTS_STATE = Path(os.environ.get("PDLAB_HOSTS_DIR", "/run/pdlab-hosts"))
 BIN = Path(sys.executable).parent
 # Where the tests' own files lie on a host.
 ON_HOST = "/opt/pdlab-tests"
@@ -109,60 +105,13 @@ def ports() -> Iterator[Iterator[int]]:
     yield _ports
 
 
-@dataclass
-class Host:
-    """One real systemd host."""
-
-    number: int
-    address: str
-    key: Path
-
-    def run(self, *command: str, check: bool = True, stdin: str | None = None) -> str:
-        """Run a shell command there as root and return its output."""
-        done = subprocess.run(
-            [str(HOSTS_SH), "run", str(self.number), *command],
-            capture_output=True, text=True, timeout=120, check=False, input=stdin,
-        )  # fmt: skip
-        assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-        return done.stdout
-
-    def put(self, source: Path, target: str) -> None:
-        """Copy a folder there."""
-        with tempfile.TemporaryFile() as archive:
-            with tarfile.open(fileobj=archive, mode="w", dereference=True) as tar:
-                tar.add(source, arcname=".", filter=lambda item: None if "__pycache__" in item.name else item)
-            archive.seek(0)
-            subprocess.run(
-                [str(HOSTS_SH), "run", str(self.number), f"mkdir -p {target} && tar -x --no-same-owner -C {target}"],
-                stdin=archive, check=True, timeout=120,
-            )  # fmt: skip
-
-
-def hosts_up(count: int) -> list[Host]:
-    """Bring up hosts, or skip (fail with PDLAB_REQUIRE_HOSTS) with what hosts.sh says."""
-    up = subprocess.run([str(HOSTS_SH), "up", str(count)], capture_output=True, text=True, timeout=120, check=False)
-    if up.returncode != 0:
-        if os.environ.get("PDLAB_REQUIRE_HOSTS"):
-            pytest.fail(up.stderr.strip())
-        pytest.skip(up.stderr.strip())
-    addresses = [
-        subprocess.run([str(HOSTS_SH), "address", str(n)], capture_output=True, text=True, check=True).stdout.strip()
-        for n in range(1, count + 1)
-    ]
-    return [Host(n, address, HOSTS_STATE / "key") for n, address in enumerate(addresses, 1)]
-
-
 @pytest.fixture(scope="session")
 def host() -> Iterator[Host]:
     """One real systemd host, with the stand-in and the collection on it; taken down whatever happens."""
-    try:
-        (up,) = hosts_up(1)
+    with skipping_without_a_bed(), hosts(1) as (up,):
         up.put(HERE / "standin", f"{ON_HOST}/standin")
         up.put(CHECKOUT / "plugins", f"{ON_HOST}/python/ansible_collections/pdlab/pdlab/plugins")
         yield up
-    finally:
-        if os.geteuid() == 0:
-            subprocess.run([str(HOSTS_SH), "down"], timeout=120, check=False)
 
 
 def standin_options(python: str, folder: str) -> dict[str, Any]:
@@ -177,18 +126,13 @@ def standin_options(python: str, folder: str) -> dict[str, Any]:
 @pytest.fixture
 def systemd_target(host: Host) -> Iterator[Target]:
     """The host for pd_server over ssh; no pdlab service is left there afterwards."""
-    variables = {
-        "ansible_user": "root",
-        "ansible_ssh_private_key_file": str(host.key),
-        "ansible_ssh_common_args": "'-o UserKnownHostsFile=/dev/null -o ControlMaster=auto -o ControlPersist=30s'",
-        "ansible_python_interpreter": "/usr/bin/python3",
-    }
+    variables = {key: f"'{value}'" for key, value in host.inventory_variables().items() if key != "ansible_host"}
     options = standin_options("/usr/bin/python3", f"{ON_HOST}/standin")
     yield Target(host.address, variables, host.address, "/srv/pdlab", options)
     host.run(
-        "cd /etc/systemd/system && for u in pdlab-*.service; do [ -e $u ] || continue; systemctl kill -s KILL $u;"
+        "cd /etc/systemd/system && for u in pdlab*.*; do [ -f $u ] || continue; systemctl kill -s KILL $u;"
         " systemctl stop $u; systemctl disable -q $u; rm -f $u; done; systemctl daemon-reload;"
-        " systemctl reset-failed; rm -rf /srv/pdlab"
+        " systemctl reset-failed; rm -rf /srv/pdlab /run/pdlab-*"
     )
 
 

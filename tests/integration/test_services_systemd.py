@@ -251,3 +251,92 @@ def test_a_reboot_brings_the_server_back_and_the_next_run_changes_nothing(
     assert not answer.failed, answer.data
     assert (answer["changed"], answer["state"]) == (False, "running")
     assert before["log"] == answer["log"]
+
+
+def test_the_target_stops_and_starts_all_and_goes_with_the_last_service(
+    target: Target, host: Host, ports: Iterator[int]
+) -> None:
+    servers = {"a": next(ports), "b": next(ports)}
+    for name, port in servers.items():
+        assert not target.pd_server(name=name, port=port).failed
+    both = "systemctl is-active pdlab-a pdlab-b pdlab.target || true"
+    assert host.run("systemctl is-enabled pdlab.target pdlab_logs.timer") == "enabled\nenabled\n"
+    host.run("systemctl stop pdlab.target")
+    assert host.run(both).split() == ["inactive"] * 3, "it returns when all have stopped"
+    host.run("systemctl start pdlab.target")
+    assert host.run(both).split() == ["active"] * 3
+    host.run("systemctl stop pdlab-a")
+    assert host.run(both).split() == ["inactive", "active", "active"], "one alone does not take the other with it"
+
+    preview = target.pd_server("--check", "--diff", name="b", state="absent")
+    assert "-[Service]" in preview["output"]
+    assert "system/pdlab.target" not in preview["output"], "a is still there"
+    target.pd_server(name="b", state="absent")
+    assert host.run("systemctl is-enabled pdlab.target") == "enabled\n"
+    preview = target.pd_server("--check", "--diff", name="a", state="absent")
+    assert "--- before: /etc/systemd/system/pdlab.target" in preview["output"]
+    target.pd_server(name="a", state="absent")
+    traces = "find /etc/systemd /run -name '*pdlab[-._]*'; systemctl list-units --all --no-legend 'pdlab*'"
+    assert host.run(traces) == ""
+
+
+def test_a_target_that_was_removed_or_stopped_is_put_right_and_no_server_is_touched(
+    target: Target, host: Host, port: int
+) -> None:
+    first = target.pd_server(name="c", port=port)
+    host.run("rm /etc/systemd/system/pdlab.target; systemctl daemon-reload")
+    assert target.pd_server("--check", name="c", port=port)["changed"]
+    second = target.pd_server(name="c", port=port)
+    assert (second["changed"], second["pid"]) == (True, first["pid"])
+    assert second["reasons"] == ["/etc/systemd/system/pdlab.target is missing or differs"]
+    assert not target.pd_server(name="c", port=port)["changed"]
+
+
+def test_a_log_that_is_too_large_is_rotated_while_its_server_writes(target: Target, host: Host, port: int) -> None:
+    pid = target.pd_server(name="c", port=port)["pid"]
+    host.run("truncate --size=65M /srv/pdlab/logs/c.log && systemctl start pdlab_logs.service")
+    sizes = "stat --format=%s /srv/pdlab/logs/c.log.1 /srv/pdlab/logs/c.log"
+    old, new = map(int, host.run(sizes).split())
+    assert old == 65 * 2**20
+    assert new < 2**20
+    target.echo(port)
+    until(lambda: int(host.run(sizes).split()[1]) < 2**20)
+    assert target.pd_server(name="c", port=port)["pid"] == pid
+
+
+def test_a_server_with_an_account_writes_nowhere_but_at_home_and_answers(target: Target, host: Host, port: int) -> None:
+    made = target.run("pdlab.pdlab.service_account", {"name": "pdlabtest", "root": target.root})
+    assert (made.failed, made["changed"], made["uid"] < 1000) == (False, True, True)
+    assert not target.run("pdlab.pdlab.service_account", {"name": "pdlabtest", "root": target.root})["changed"]
+    home = made["home"]
+    host.run(f"touch {ON_HOST}/standin/config.json")
+    answer = target.pd_server(name="c", port=port, user="pdlabtest", home=home)
+    assert not answer.failed, answer.data
+    assert host.run(f"stat --format=%U /proc/{answer['pid']}") == "pdlabtest\n"
+    inside = f"nsenter --target {answer['pid']} --mount setpriv --reuid pdlabtest --regid pdlabtest --clear-groups"
+    for folder, allowed in {
+        home: True,
+        "/tmp": True,
+        "/dev/shm": True,
+        "/srv/pdlab": False,
+        "/var/tmp/..": False,
+    }.items():
+        wrote = host.run(f"{inside} touch {folder}/probe 2>/dev/null && echo yes || echo no")
+        assert wrote == ("yes\n" if allowed else "no\n"), folder
+    assert host.run("ls /tmp/probe 2>/dev/null || true") == "", "/tmp is the service's own"
+    assert not target.pd_server(name="c", port=port, user="pdlabtest", home=home)["changed"]
+    target.pd_server(name="c", state="absent")
+    gone = target.run("pdlab.pdlab.service_account", {"name": "pdlabtest", "root": target.root, "state": "absent"})
+    assert gone["changed"]
+    assert host.run("getent passwd pdlabtest || true") == ""
+
+
+def test_a_model_that_the_account_cannot_read_is_named_before_anything_is_stopped(
+    target: Target, host: Host, port: int
+) -> None:
+    running = target.pd_server(name="c", port=port)
+    host.run("mkdir -m 700 -p /srv/closed && touch /srv/closed/config.json")
+    answer = target.pd_server(name="c", port=port, user="nobody", home="/tmp", model_path="/srv/closed")
+    assert answer.failed
+    assert "model_path: nobody cannot read /srv/closed/config.json" in answer["msg"]
+    assert target.echo(port)["pid"] == running["pid"]
