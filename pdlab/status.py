@@ -29,6 +29,9 @@ class ServiceState(_Model):
     pid: int | None
     url: str | None
     unit: str | None
+    manager: str | None = Field(
+        description="systemd or supervisor; nothing that supervisor keeps is there after a reboot"
+    )
     as_declared: bool
     why: list[str] = Field(description="What differs from the inventory; empty when nothing does")
 
@@ -79,6 +82,7 @@ def _service(host: str, result: Mapping[str, Any]) -> ServiceState:
         pid=result.get("pid"),
         url=result.get("url"),
         unit=result.get("unit"),
+        manager=result.get("manager"),
         as_declared=not result.get("changed") and not result.get("failed"),
         why=why,
     )

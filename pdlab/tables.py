@@ -135,7 +135,7 @@ def plan_table(plan: Mapping[str, Any], width: int = WIDTH) -> RenderableType:
 def status_table(status: Status, width: int = WIDTH) -> RenderableType:
     """What runs now, and what of it differs from the inventory."""
     table = _table()
-    for header in ("name", "role", "host", "state", "PID", "as declared"):
+    for header in ("name", "role", "host", "state", "PID", "manager", "as declared"):
         table.add_column(header, overflow="fold")
     for service in status.services:
         table.add_row(
@@ -144,10 +144,11 @@ def status_table(status: Status, width: int = WIDTH) -> RenderableType:
             Text(service.host),
             Text(service.state, style=GOOD if service.state == "running" else BAD),
             "" if service.pid is None else str(service.pid),
+            Text(service.manager or ""),
             _declared(service.as_declared),
         )
     for part in status.parts:
-        table.add_row(Text(part.name), "", Text(part.host), "", "", _declared(part.as_declared))
+        table.add_row(Text(part.name), "", Text(part.host), "", "", "", _declared(part.as_declared))
     items: list[ServiceState | PartState] = [*status.services, *status.parts]
     return Group(table, *(Text(f"{item.name} on {item.host}: {reason}") for item in items for reason in item.why))
 

@@ -36,7 +36,7 @@ class Model(_Model):
 
 
 class Host(_Model):
-    """A machine: the address at which others reach it, and where pdlab lives on it.
+    """A machine: the address at which others reach it, and where pdlab lives on it, and as whom its servers run.
 
     `engine_lock` null means the lock that goes with the device: cpu or cuda13.
     """
@@ -46,6 +46,7 @@ class Host(_Model):
     engine_python: str
     engine_lock: str | None = None
     local: bool
+    user: str | None = None
 
 
 class _Process(_Model):
@@ -59,6 +60,7 @@ class _Process(_Model):
     env: Flags
     python: str
     home: str
+    user: str | None = None
     argv: list[str]
     environment: dict[str, str]
     unit: str

@@ -16,6 +16,7 @@ PREFILL = "prefill"
 DECODE = "decode"
 COLOCATED = "colocated"
 ROUTER = "router"
+CUDA = "cuda"
 ENGINE_ROLES = (PREFILL, DECODE, COLOCATED)
 
 # The router's own defaults leave it useless for up to a minute after a prefill's restart, while its /readiness says
@@ -153,6 +154,10 @@ def server_environment(server: Mapping[str, Any]) -> dict[str, str]:
             environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         if server.get("numa_node") is not None:
             environment["SGLANG_CRASH_ON_NUMA_BIND_FAILURE"] = "1"
+    if server.get("user"):
+        # The engine's folder is root's, and /tmp goes with the service: what is compiled is kept at home.
+        environment["PYTHONPYCACHEPREFIX"] = posixpath.join(server["home"], ".cache", "pycache")
+        environment["TORCHINDUCTOR_CACHE_DIR"] = posixpath.join(server["home"], ".cache", "torchinductor")
     environment.update({key: _text(value) for key, value in (server.get("env") or {}).items()})
     return environment
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import (
+    CUDA,
     ENGINE_ROLES,
     PREFILL,
     ROUTER,
@@ -22,6 +23,13 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import l
 # disaggregation/common/conn.py): a prefill that comes back sooner costs requests of 300 s each.
 RESTART_DELAY_S = {PREFILL: 15}
 DEFAULT_RESTART_DELAY_S = 3
+# How long a server may take to stop. Its drain has no end of its own (sglang managers/tokenizer_manager.py), and a
+# request whose KV transfer hangs holds it for SGLANG_DISAGGREGATION_WAITING_TIMEOUT, 300 s. An idle prefill takes 20 s
+# (measured, 0.5.23); the rest is for the answers that are being written.
+STOP_TIMEOUT_S = 90
+# Load nvidia-uvm and make its device files, which CUDA does by itself only as root.
+MAKE_GPU_DEVICES = ("/usr/bin/nvidia-modprobe", "-c=0", "-u")
+GPU_SERVICES = ("nvidia-persistenced", "nvidia-fabricmanager")
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,9 @@ def definition_of(
     server: Mapping[str, Any], root: str, fingerprint: str, user: str | None, stop_timeout_s: int
 ) -> ServiceDefinition:
     """Return the service definition of a server; see command_line.py for the keys of `server`."""
+    engine = server["role"] in ENGINE_ROLES
+    on_gpus = engine and server.get("device") == CUDA
+    workers = [PREFIX + worker["name"] for worker in server.get("workers") or [] if worker.get("name")]
     return ServiceDefinition(
         name=unit_of(server),
         description=f"pdlab {server['role']} {server['name']} on port {server['port']}",
@@ -59,6 +70,12 @@ def definition_of(
         stop_timeout_s=stop_timeout_s,
         user=user,
         fingerprint=fingerprint,
+        # The router is the last to come and the first to go: it finishes its requests while its workers still serve.
+        after=(*(GPU_SERVICES if on_gpus else ()), *workers),
+        writable=(str(server["home"]),) if user else (),
+        mounts=(root, *([str(server["model_path"])] if engine else [])),
+        least_absence_s=RESTART_DELAY_S.get(server["role"], 0),
+        as_root=MAKE_GPU_DEVICES if on_gpus and user else (),
     )
 
 

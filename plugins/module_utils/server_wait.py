@@ -78,9 +78,10 @@ def await_ready(
     """Wait until the server is ready, its process has ended, or `timeout_s` is over.
 
     A process that ends is a failure at once, also when the manager would start it again. `between_lives_s` is how
-    long there may be no process at first. Raises ControllerGone.
+    long there may be no process at first, not counting the time for which the manager holds it back. Raises
+    ControllerGone.
     """
-    began = time.monotonic()
+    began = last_held_back = time.monotonic()
     life: tuple[int, int] | None = None
     while True:
         stop()
@@ -91,7 +92,9 @@ def await_ready(
             process = processes.read_process(status.pid) if status.pid else None
             if process is not None:
                 life = (process.pid, process.start_ticks)
-            elif status.state != STARTING or time.monotonic() - began > between_lives_s:
+            elif status.held_back:
+                last_held_back = time.monotonic()
+            elif status.state != STARTING or time.monotonic() - last_held_back > between_lives_s:
                 return Readiness(False, True, ending(None, status))
         if life is not None and probe.poll() and processes.is_alive(*life):
             return Readiness(True, False, probe.seen, life[0])

@@ -28,7 +28,12 @@ class ServiceDefinition:
 
     `environment` is the whole environment of the process. `fingerprint` names the content that the command
     runs (the engine's), so that a new engine at the same path is a new definition. `after` names services
-    that start first where the manager orders them. Limits are soft and hard; UNLIMITED is -1.
+    that start first, and stop last, where the manager orders them. Limits are soft and hard; UNLIMITED is -1.
+
+    `user` is an unprivileged account to run as, and `writable` the only folders that it may write to, where the
+    manager can hold it to that. `mounts` are paths whose file systems must be there first. `least_absence_s` is how
+    long the service stays away between two lives, whoever starts it again. `as_root` is a command that root runs
+    before every start and whose failure means nothing.
     """
 
     name: str
@@ -46,6 +51,10 @@ class ServiceDefinition:
     user: str | None = None
     fingerprint: str = ""
     after: tuple[str, ...] = field(default=())
+    writable: tuple[str, ...] = field(default=())
+    mounts: tuple[str, ...] = field(default=())
+    least_absence_s: int = 0
+    as_root: tuple[str, ...] = field(default=())
 
     @property
     def is_job(self) -> bool:
@@ -61,8 +70,9 @@ class ServiceDefinition:
             found.append(f"{self.name}: argv: empty, there is no program to run")
         if self.restart not in RESTART_POLICIES:
             found.append(f"{self.name}: restart: {self.restart!r} is none of {', '.join(RESTART_POLICIES)}")
-        for key in ("working_directory", "log_path"):
-            value = getattr(self, key)
+        paths = [(key, getattr(self, key)) for key in ("working_directory", "log_path")]
+        paths += [(key, path) for key in ("writable", "mounts") for path in getattr(self, key)]
+        for key, value in paths:
             if not value.startswith("/") or value != value.strip() or value.endswith("\\") or _controls(value):
                 found.append(
                     f"{self.name}: {key}: {value!r} must be absolute, with no control character and no blank or "

@@ -29,7 +29,8 @@ class ServiceStatus:
 
     `state` is RUNNING, STARTING (its process is being started, or waits to be started again), STOPPED, FAILED or
     ABSENT (no definition). `pid` is the main process while there is one. `exit_code` is that of the last life
-    that ended, negative for a signal, None when none did. `started_at` is in seconds since the epoch.
+    that ended, negative for a signal, None when none did. `started_at` is in seconds since the epoch. `held_back`:
+    what comes before the process is still under way, by its own definition (ServiceDefinition.least_absence_s).
     """
 
     state: str
@@ -38,6 +39,7 @@ class ServiceStatus:
     started_at: float | None = None
     enabled: bool = True
     detail: str = ""
+    held_back: bool = False
 
 
 class ServiceManager(ABC):
@@ -96,3 +98,23 @@ class ServiceManager(ABC):
     @abstractmethod
     def services(self) -> list[str]:
         """Return the names of all pdlab services that have a definition, sorted."""
+
+    def sharers(self) -> list[str]:
+        """Return the names of those services for which the shared files are there, sorted."""
+        return self.services()
+
+    @abstractmethod
+    def shared_files(self) -> dict[str, str]:
+        """Return what all services of this host share beside their own definitions, as {path: wanted text}."""
+
+    @abstractmethod
+    def shared_faults(self) -> list[str]:
+        """Return a sentence for each thing that the services share and that is not as wanted."""
+
+    @abstractmethod
+    def write_shared(self) -> None:
+        """Bring what the services share into the wanted state. Touches no service."""
+
+    @abstractmethod
+    def remove_shared(self) -> None:
+        """Remove what the services share; to be called when none is left."""

@@ -50,5 +50,5 @@ def choose(manager: str, root: str, supervisord: str | None = None) -> ServiceMa
     `supervisord` is the program to start when none runs; default `root`/supervisor/venv/bin/supervisord.
     """
     if chosen_kind(manager) == SYSTEMD:
-        return SystemdManager()
+        return SystemdManager(root)
     return SupervisorManager(root, supervisord or under(root, "supervisor", "venv", "bin", "supervisord"))

@@ -142,6 +142,20 @@ class SupervisorManager(ServiceManager):
     def services(self) -> list[str]:
         return sorted(path.stem for path in Path(self._dir, "conf.d").glob(PREFIX + "*.conf"))
 
+    # --- what all services share: supervisord, which start and remove look after themselves ---
+
+    def shared_files(self) -> dict[str, str]:
+        return {}
+
+    def shared_faults(self) -> list[str]:
+        return []
+
+    def write_shared(self) -> None:
+        return
+
+    def remove_shared(self) -> None:
+        return
+
     # --- state ---
 
     def status(self, name: str) -> ServiceStatus:

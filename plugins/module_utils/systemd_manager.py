@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Services kept by systemd: system units in /etc/systemd/system, driven by systemctl."""
+"""Services kept by systemd: system units in /etc/systemd/system, driven by systemctl, held together by one target."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import time
 from pathlib import Path
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import processes
@@ -21,12 +23,23 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import
     ServiceManager,
     ServiceStatus,
 )
-from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_unit import unit_name, unit_text
+from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_shared import (
+    ENABLED,
+    logrotate_conf,
+    logrotate_state,
+    logrotate_text,
+    shared_units,
+)
+from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_unit import TARGET, runtime_dir, unit_name, unit_text
 from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import read_text, remove_file, replace_text
 
 UNIT_DIR = "/etc/systemd/system"
 # What systemd needs beyond TimeoutStopSec to kill and to clean up.
 STOP_MARGIN_S = 15.0
+START_TIMEOUT_S = 600.0
+POLL_S = 0.05
+# The sub-state in which ExecStartPre runs.
+HELD_BACK = "start-pre"
 _PROPERTIES = (
     "LoadState",
     "ActiveState",
@@ -38,6 +51,7 @@ _PROPERTIES = (
     "ExecMainStatus",
     "UnitFileState",
     "NeedDaemonReload",
+    "Job",
 )
 # systemd.exec(5), Process Exit Codes.
 _REFUSALS = {
@@ -45,18 +59,22 @@ _REFUSALS = {
     203: "the program cannot be executed; is it there, executable, and its interpreter too?",
     205: "a resource limit cannot be set",
     209: "the log file cannot be opened for writing",
+    216: "there is no such group",
     217: "there is no such user",
+    226: "its view of the file system cannot be made; is every folder of ReadWritePaths there?",
+    233: "its folder below /run cannot be made",
 }
 # si_code of SIGCHLD (bits/siginfo-consts.h): how the main process ended.
 _CLD_EXITED, _CLD_KILLED, _CLD_DUMPED = 1, 2, 3
 
 
 class SystemdManager(ServiceManager):
-    """System units. Needs root and systemd as PID 1."""
+    """System units of the host's pdlab directory `root`. Needs to be root, and systemd as PID 1."""
 
     kind = SYSTEMD
 
-    def __init__(self, unit_dir: str = UNIT_DIR) -> None:
+    def __init__(self, root: str, unit_dir: str = UNIT_DIR) -> None:
+        self._root = root
         self._unit_dir = unit_dir
         self._written: set[str] = set()
 
@@ -81,6 +99,7 @@ class SystemdManager(ServiceManager):
             return False
         self._systemctl("disable", "--quiet", unit_name(name))
         removed = remove_file(self.path(name))
+        shutil.rmtree(runtime_dir(name), ignore_errors=True)
         self._systemctl("daemon-reload")
         self._systemctl("reset-failed", unit_name(name), check=False)
         self._written.discard(name)
@@ -88,27 +107,30 @@ class SystemdManager(ServiceManager):
 
     def start(self, name: str) -> None:
         properties = self._show(name)
-        if name in self._written or properties["NeedDaemonReload"] == "yes" or properties["LoadState"] != "loaded":
+        written = name in self._written
+        if written or properties["NeedDaemonReload"] == "yes" or properties["LoadState"] != "loaded":
             self._systemctl("daemon-reload")
             self._written.discard(name)
             properties = self._show(name)
         if properties["LoadState"] != "loaded":
             raise ServiceError(f"systemd cannot load {self.path(name)}: it is {properties['LoadState']}")
-        if properties["UnitFileState"] == "disabled":
-            self._systemctl("enable", "--quiet", unit_name(name))
+        if properties["UnitFileState"] == "disabled" or (written and properties["UnitFileState"] == "enabled"):
+            # Anew, because an older definition may have been wanted by something else.
+            self._systemctl("reenable", "--quiet", unit_name(name))
         if properties["ActiveState"] == "failed":
             self._systemctl("reset-failed", unit_name(name), check=False)
         # restart, because a job that ended well counts as active and a plain start would do nothing.
-        said = self._systemctl("restart", unit_name(name), timeout_s=600.0, check=False)
-        # It also fails when the process ended at once, which is not the manager's failure: whoever waits will see.
-        status = self._show(name)
+        said = self._systemctl("restart", "--no-block", unit_name(name), check=False)
+        # A process that ends at once is not the manager's failure: whoever waits will see.
+        status = self._until_started(name)
         refusal = refusal_of(status)
         if refusal is not None:
             self._systemctl("stop", unit_name(name), check=False)
             self._systemctl("reset-failed", unit_name(name), check=False)
             raise ServiceError(f"systemd could not start {name}: {refusal}")
-        if status["ActiveState"] == "inactive" and status["Result"] == "success" and said:
-            raise ServiceError(f"systemd did not start {name}: {said}")
+        if status["ActiveState"] == "inactive" and status["Result"] == "success":
+            why = said or f"something that it needs is missing; see `systemctl status {unit_name(name)}`"
+            raise ServiceError(f"systemd did not start {name}: {why}")
 
     def stop(self, name: str, timeout_s: float) -> bool:
         before = self._show(name)
@@ -130,6 +152,61 @@ class SystemdManager(ServiceManager):
 
     def services(self) -> list[str]:
         return sorted(path.stem for path in Path(self._unit_dir).glob(PREFIX + "*.service"))
+
+    # --- what all services share ---
+
+    def sharers(self) -> list[str]:
+        # Not the jobs, and not what else pdlab has in this folder.
+        return [name for name in self.services() if f"\nPartOf={TARGET}\n" in (self.read(name) or "")]
+
+    def shared_files(self) -> dict[str, str]:
+        units = {os.path.join(self._unit_dir, name): text for name, text in shared_units(self._root).items()}
+        return {**units, logrotate_conf(self._root): logrotate_text(self._root)}
+
+    def shared_faults(self) -> list[str]:
+        wanted = self.shared_files()
+        found = [f"{path} is missing or differs" for path, text in wanted.items() if read_text(path) != text]
+        if found:
+            return found
+        shown = self._systemctl("show", *ENABLED, "--property=Id,ActiveState,UnitFileState")
+        blocks = [dict(line.split("=", 1) for line in block.splitlines()) for block in shown.strip().split("\n\n")]
+        states = {block["Id"]: block for block in blocks}
+        for name in ENABLED:
+            if states[name]["UnitFileState"] != "enabled":
+                found.append(f"{name} would not be there after a reboot")
+            elif states[name]["ActiveState"] != "active":
+                found.append(f"{name} is not active")
+        return found
+
+    def write_shared(self) -> None:
+        for path, text in self.shared_files().items():
+            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+            replace_text(path, text, mode=0o644)
+        self._systemctl("daemon-reload")
+        self._systemctl("reenable", "--quiet", *ENABLED)
+        # Alone: the target would otherwise start every server, also one that was stopped on purpose.
+        self._systemctl("start", "--job-mode=ignore-dependencies", *ENABLED)
+
+    def remove_shared(self) -> None:
+        units = [name for name in shared_units(self._root) if os.path.exists(os.path.join(self._unit_dir, name))]
+        enabled = [name for name in ENABLED if name in units]
+        if enabled:
+            self._systemctl("disable", "--quiet", "--now", *enabled)
+        for path in self.shared_files():
+            remove_file(path)
+        remove_file(logrotate_state(self._root))
+        self._systemctl("daemon-reload")
+
+    def _until_started(self, name: str) -> dict[str, str]:
+        """Wait while systemd starts the service, except while the service itself waits for its time."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            properties = self._show(name)
+            busy = properties["Job"] not in ("", "0") and properties["SubState"] != HELD_BACK
+            if not busy or time.monotonic() > deadline:
+                return properties
+            processes.stop_if_controller_gone()
+            time.sleep(POLL_S)
 
     def _show(self, name: str) -> dict[str, str]:
         text = self._systemctl("show", unit_name(name), "--property=" + ",".join(_PROPERTIES))
@@ -177,6 +254,7 @@ def parse_status(properties: dict[str, str]) -> ServiceStatus:
         started_at=processes.started_at(pid) if pid else None,
         enabled=properties["UnitFileState"] != "disabled",
         detail=detail,
+        held_back=sub == HELD_BACK,
     )
 
 

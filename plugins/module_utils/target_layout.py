@@ -43,3 +43,8 @@ def state_dir(root: str) -> str:
 def bench_dir(root: str) -> str:
     """Raw benchmark output of runs, a directory a run."""
     return under(root, "bench")
+
+
+def account_home(root: str) -> str:
+    """HOME of the account that servers run as, when they have one: their caches, the only folder that is its own."""
+    return under(root, "home")

@@ -25,7 +25,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import (
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, Faults, in_file_order, suggestion
 from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import asked_binding
 from ansible_collections.pdlab.pdlab.plugins.module_utils.shapes import INVALID
-from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import log_file, under
+from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import account_home, log_file, under
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars, expand_home, resolve_hosts
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_ports import (
     Ports,
@@ -391,7 +391,8 @@ def _server(
 
 def _with_process(part: dict[str, Any], host: Mapping[str, Any], url: str) -> dict[str, Any]:
     """Add what follows from the rest: the interpreter, the command line, the environment, the unit, the log."""
-    part.update(python=host["engine_python"], home=host["root"])
+    home = account_home(host["root"]) if host["user"] else host["root"]
+    part.update(python=host["engine_python"], home=home, user=host["user"])
     return {
         **part,
         "argv": server_argv(part),

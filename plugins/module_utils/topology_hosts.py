@@ -66,7 +66,8 @@ def split(
 
 
 def resolve_hosts(hosts: Sequence[HostVars], used: Sequence[str], faults: Faults) -> dict[str, dict[str, Any]]:
-    """The plan's `hosts`: {name: {"address", "root", "engine_python", "engine_lock", "local"}}, all faults noted at once.
+    """The plan's `hosts`: {name: {"address", "root", "engine_python", "engine_lock", "local", "user"}}; all
+    faults are noted at once.
 
     `used` names the hosts that run something: only they need an address, and only one of them may be a loopback.
     """
@@ -82,6 +83,7 @@ def resolve_hosts(hosts: Sequence[HostVars], used: Sequence[str], faults: Faults
             "engine_python": engine_python(root or "/"),
             "engine_lock": (kept.get("pd_engine") or {}).get("lock"),
             "local": host.local,
+            "user": kept.get("pd_user"),
         }
         found[host.name] = list(mine)
     _add_once(found, faults)

@@ -19,6 +19,7 @@ ONLY_NIXL = "only nixl is supported now; remove the line"
 # `host` is the unit of the host's settings, pdlab-host.service.
 RESERVED_NAMES = ("router", "reference", "host")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,47}\Z")
+_ACCOUNT = re.compile(r"[a-z_][a-z0-9_-]{0,31}\Z")
 _FLAG = re.compile(r"[a-z0-9][a-z0-9-]*\Z", re.IGNORECASE)
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _REPOSITORY = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+\Z")
@@ -368,11 +369,26 @@ SHARED: dict[str, Check] = {
     ),
 }
 
+
+def _account() -> Check:
+    """The name of an account that may be made: what useradd(8) takes."""
+
+    def check(faults: Faults, key: str, value: Any) -> Any:
+        if isinstance(value, str) and _ACCOUNT.match(value):
+            return value
+        problem = f"is {value!r}, not the name of an account" if isinstance(value, str) else f"is {kind(value)}"
+        faults.add(key, problem, "use up to 32 lower-case letters, digits, '-' and '_', for example pdlab")
+        return INVALID
+
+    return check
+
+
 # Variables that a host may have of its own. pd_benchmark is checked with the presets (benchmark_points.py).
 PER_HOST: dict[str, Check] = {
     "pd_root": shapes.path("/opt/pdlab"),
     "pd_address": shapes.ip_address("192.0.2.11"),
     "pd_service_manager": shapes.choice("auto", "systemd", "supervisor"),
+    "pd_user": _account(),
     "pd_engine": shapes.mapping(
         {
             "lock": shapes.text("cuda13"),

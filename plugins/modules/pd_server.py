@@ -46,7 +46,8 @@ options:
     description: Python of the environment that holds the engine or the router. Needed to start.
     type: path
   home:
-    description: Value of E(HOME) for the server. The default is the home of the user that it runs as.
+    description:
+      - Value of E(HOME) for the server, where its caches lie. The default is the home of the user that it runs as.
     type: path
   model_path:
     description: Directory of the model. Needed by engine roles.
@@ -154,7 +155,10 @@ options:
     type: str
     default: ''
   user:
-    description: User to run the server as, when the module runs as root.
+    description:
+      - Account to run the server as, when the module runs as root. It must be able to read the engine and the model,
+        and O(home) must be its own (M(pdlab.pdlab.service_account) makes both). systemd then also holds the server to
+        the little that it needs.
     type: str
   wait:
     description: Wait until the server is ready. Without, the module returns when the start was issued.
@@ -167,7 +171,7 @@ options:
   stop_timeout_s:
     description: Seconds that the server gets to finish its requests before it is killed.
     type: int
-    default: 60
+    default: 90
   error_lines:
     description: How many lines of the server's log a failure shows at most.
     type: int
@@ -256,6 +260,7 @@ error_lines: {description: The log lines that explain a failure., type: list, el
 import os
 import platform
 import pwd
+import subprocess
 import sys
 from dataclasses import replace
 from typing import Any
@@ -268,6 +273,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import de
 from ansible_collections.pdlab.pdlab.plugins.module_utils.live_process import difference
 from ansible_collections.pdlab.pdlab.plugins.module_utils.log_rotation import rotate
 from ansible_collections.pdlab.pdlab.plugins.module_utils.server_service import (
+    STOP_TIMEOUT_S,
     definition_of,
     ports_of,
     ready_paths,
@@ -302,6 +308,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import
 )
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import choose
 from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import log_file
+from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import read_text
 
 # A process that began this much later than its start was asked for is not the first one of this start.
 LATER_LIFE_S = 2.5
@@ -351,7 +358,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "user": {"type": "str"},
     "wait": {"type": "bool", "default": True},
     "timeout_s": {"type": "int", "default": 600},
-    "stop_timeout_s": {"type": "int", "default": 60},
+    "stop_timeout_s": {"type": "int", "default": STOP_TIMEOUT_S},
     "error_lines": {"type": "int", "default": 12},
 }
 
@@ -391,7 +398,37 @@ def path_faults(params: dict[str, Any]) -> list[str]:
         found.append(
             f"model_path: {params['model_path']} does not exist on this host; correct the path or fetch the model"
         )
+    if params["user"] and not found:
+        found = account_faults(params, pwd.getpwnam(params["user"]))
     return found
+
+
+def account_faults(params: dict[str, Any], account: pwd.struct_passwd) -> list[str]:
+    """Return a sentence for each path that the account cannot use as a server must."""
+    wanted = [("python", params["python"], "-x", "run", "chmod a+rx, and a+x on the folders above it")]
+    if params["role"] in ENGINE_ROLES:
+        cure = f"chmod a+rX -R, and a+x on the folders above it, or give it to {account.pw_name}"
+        # Every model has one; reading it takes entering the folder, too.
+        wanted.append(("model_path", os.path.join(params["model_path"], "config.json"), "-r", "read", cure))
+    wanted.append(("home", params["home"] or account.pw_dir, "-w", "write to", f"chown {account.pw_name}"))
+    return [
+        f"{option}: {account.pw_name} cannot {what} {path}; {cure}"
+        for option, path, test, what, cure in wanted
+        if not allowed(account, test, path)
+    ]
+
+
+def allowed(account: pwd.struct_passwd, test: str, path: str) -> bool:
+    """Ask the kernel, as that account, what test(1) asks of a path: -r, -w or -x."""
+    if os.geteuid() == account.pw_uid:
+        return subprocess.run(["test", test, path], check=False).returncode == 0
+    if os.geteuid() != 0:
+        return True  # whoever cannot become it cannot ask; the service manager will refuse
+    groups = os.getgrouplist(account.pw_name, account.pw_gid)
+    done = subprocess.run(
+        ["test", test, path], user=account.pw_uid, group=account.pw_gid, extra_groups=groups, cwd="/", check=False
+    )
+    return done.returncode == 0
 
 
 class Server:
@@ -418,9 +455,13 @@ class Server:
             reasons.append("it has failed")
         if remove and before is not None:
             reasons.append("its definition is there")
+        # The last one takes with it what it shared with the others.
+        shared = self.shared_now() if remove and not set(self.manager.sharers()) - {self.unit} else {}
+        reasons += [f"{path} is there, and no service is" for path in shared]
         result = self.result(status, reasons)
         result["changed"] = bool(reasons)
-        result["diff"] = self.diff(before, None if remove else before)
+        result["diff"] = [self.diff(before, None if remove else before)]
+        result["diff"] += [diff_of(path, text, None) for path, text in shared.items()]
         if not reasons or self.module.check_mode:
             self.module.exit_json(**result)
         if status.state != ABSENT:
@@ -428,6 +469,8 @@ class Server:
         if remove:
             self.manager.remove(self.unit)
             forget_life(self.root, self.unit)
+        if shared:
+            self.manager.remove_shared()
         self.module.exit_json(**{**result, **self.observed(self.manager.status(self.unit))})
 
     # --- checked ---
@@ -457,21 +500,24 @@ class Server:
         before = self.manager.read(self.unit)
         life = read_life(self.root, self.unit)
         reasons = self.reasons(definition, text, before, status, life)
-        result = self.result(status, reasons)
+        shared = self.manager.shared_faults()
+        result = self.result(status, reasons + shared)
         result.update(
-            changed=bool(reasons),
+            changed=bool(reasons or shared),
             argv=list(definition.argv),
             environment=dict(definition.environment),
             definition=text,
             url=url_of(self.params),
             seconds_to_ready=life.seconds_to_ready if life and not reasons else None,
             binding=None,
-            diff=self.diff(before, text),
+            diff=[self.diff(before, text), *self.shared_diff()],
         )
         if reasons:
             self.check_before_start(definition)
         if self.module.check_mode:
             self.module.exit_json(**result)
+        if shared:
+            self.manager.write_shared()
         if reasons:
             life = self.start(definition, text, status)
             result.update(log_offset=life.log.offset, log_inode=life.log.inode)
@@ -581,7 +627,7 @@ class Server:
 
     def wait(self, definition: ServiceDefinition, life: Life, result: dict[str, Any], fresh: bool) -> None:
         """Wait until ready and complete the result; fail with the log's error lines otherwise."""
-        outcome = self.earlier_death(life, fresh) or await_ready(
+        outcome = self.earlier_death(definition, life, fresh) or await_ready(
             self.manager,
             self.unit,
             Probe(url_of(self.params), ready_paths(self.params["role"])),
@@ -612,13 +658,13 @@ class Server:
                     **result,
                 )
 
-    def earlier_death(self, life: Life, fresh: bool) -> Readiness | None:
+    def earlier_death(self, definition: ServiceDefinition, life: Life, fresh: bool) -> Readiness | None:
         """Tell whether the process that this start made has already ended, though another may run by now."""
         if fresh or life.seconds_to_ready is not None:
             return None
         status = self.manager.status(self.unit)
         began = processes.started_since_boot_s(status.pid) if status.pid else None
-        if began is None or began <= life.started + LATER_LIFE_S:
+        if began is None or began <= life.started + LATER_LIFE_S + definition.least_absence_s:
             return None
         return Readiness(False, True, f"it restarts in a loop; {ending(None, status)}")
 
@@ -649,8 +695,18 @@ class Server:
 
     def diff(self, before: str | None, after: str | None) -> dict[str, str]:
         """Return Ansible's diff of the service definition."""
-        path = self.manager.path(self.unit)
-        return {"before": before or "", "after": after or "", "before_header": path, "after_header": path}
+        return diff_of(self.manager.path(self.unit), before, after)
+
+    def shared_now(self) -> dict[str, str]:
+        """Return what is there now of the files that all services share, by path."""
+        found = {path: read_text(path) for path in self.manager.shared_files()}
+        return {path: text for path, text in found.items() if text is not None}
+
+    def shared_diff(self) -> list[dict[str, str]]:
+        """Return Ansible's diff of each shared file that is not as wanted."""
+        now = self.shared_now()
+        wanted = self.manager.shared_files()
+        return [diff_of(path, now.get(path), text) for path, text in wanted.items() if now.get(path) != text]
 
     def observed(self, status: ServiceStatus) -> dict[str, Any]:
         """Return what the service manager and /proc say now."""
@@ -673,6 +729,11 @@ class Server:
             "log_inode": life.log.inode if life else 0,
             **self.observed(status),
         }
+
+
+def diff_of(path: str, before: str | None, after: str | None) -> dict[str, str]:
+    """Return Ansible's diff of one file."""
+    return {"before": before or "", "after": after or "", "before_header": path, "after_header": path}
 
 
 def main() -> None:

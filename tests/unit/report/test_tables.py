@@ -114,7 +114,15 @@ def test_the_plan_shows_ports_devices_and_a_command_line_to_copy() -> None:
 
 
 def test_status_names_what_differs_from_the_inventory() -> None:
-    service: dict[str, Any] = {"role": "decode", "host": "box", "state": "running", "pid": 7, "url": None, "unit": None}
+    service: dict[str, Any] = {
+        "role": "decode",
+        "host": "box",
+        "state": "running",
+        "pid": 7,
+        "url": None,
+        "unit": None,
+        "manager": "systemd",
+    }
     status = Status(
         ok=False,
         services=[
@@ -124,6 +132,7 @@ def test_status_names_what_differs_from_the_inventory() -> None:
         parts=[PartState(name="engine", host="box", as_declared=True, why=[])],
     )
     shown = plain(status_table(status))
+    assert "systemd" in shown
     assert "decode-1 on box: the command line changed" in shown
     rows = {line.split()[0]: line.split()[-1] for line in shown.splitlines() if line.strip()}
     assert (rows["decode-0"], rows["engine"]) == ("yes", "yes")

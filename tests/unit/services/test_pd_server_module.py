@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from ansible_collections.pdlab.pdlab.plugins.modules import pd_server
 
 BASE: dict[str, Any] = {
     "role": "prefill", "python": sys.executable, "port": 1, "model_path": "/", "served_name": "m", "bootstrap_port": 2,
-    "workers": [],
+    "workers": [], "user": None, "home": None,
 }  # fmt: skip
 
 
@@ -44,6 +45,23 @@ def test_paths_that_are_not_there_are_named(tmp_path: Path) -> None:
     assert len(faults) == 2
     assert faults[0].startswith("python: /no/python")
     assert faults[1].startswith(f"model_path: {tmp_path}/none does not exist")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
+def test_what_the_account_cannot_use_is_named_with_its_cure_before_anything_is_stopped(tmp_path: Path) -> None:
+    hidden = tmp_path / "model"
+    hidden.mkdir(mode=0o700)
+    home = tmp_path / "home"
+    home.mkdir(mode=0o755)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o744)
+    wanted = {**BASE, "user": "nobody", "home": str(home), "model_path": str(hidden), "python": str(python)}
+    faults = pd_server.path_faults(wanted)
+    assert [fault.partition(":")[0] for fault in faults] == ["python", "model_path", "home"]
+    assert f"nobody cannot read {hidden}/config.json; chmod a+rX -R" in faults[1]
+    everywhere = {**BASE, "user": "nobody", "home": "/tmp", "python": "/usr/bin/env", "role": "router"}
+    assert pd_server.path_faults(everywhere) == []
 
 
 def test_the_documentation_and_the_arguments_say_the_same() -> None:
