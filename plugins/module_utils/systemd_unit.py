@@ -102,7 +102,9 @@ def _unit(definition: ServiceDefinition) -> Iterable[str]:
     yield "Wants=network-online.target"
     if definition.after:
         yield "# What is named first starts before this and stops after it. Servers never depend on each other."
-    yield "After=" + " ".join(["network-online.target", *(unit_name(name) for name in definition.after)])
+    # After the target, which only makes a stop of it wait until all of this has stopped.
+    first = [] if definition.is_job else [TARGET]
+    yield "After=" + " ".join([*first, "network-online.target", *(unit_name(name) for name in definition.after)])
     if definition.mounts:
         yield "RequiresMountsFor=" + " ".join(quote(path) for path in definition.mounts)
     yield "# Never give up: a server that is wanted is tried again after each delay."

@@ -262,7 +262,7 @@ def test_the_target_stops_and_starts_all_and_goes_with_the_last_service(
     both = "systemctl is-active pdlab-a pdlab-b pdlab.target || true"
     assert host.run("systemctl is-enabled pdlab.target pdlab_logs.timer") == "enabled\nenabled\n"
     host.run("systemctl stop pdlab.target")
-    assert host.run(both).split() == ["inactive"] * 3
+    assert host.run(both).split() == ["inactive"] * 3, "it returns when all have stopped"
     host.run("systemctl start pdlab.target")
     assert host.run(both).split() == ["active"] * 3
     host.run("systemctl stop pdlab-a")

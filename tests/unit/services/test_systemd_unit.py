@@ -182,7 +182,7 @@ def test_another_engine_fingerprint_is_another_text() -> None:
 
 def test_services_that_come_first_are_named_as_units() -> None:
     text = unit_text(replace(DEFINITION, after=("pdlab-decode-0",)))
-    assert values_of(text, "After") == ["network-online.target pdlab-decode-0.service"]
+    assert values_of(text, "After") == ["pdlab.target network-online.target pdlab-decode-0.service"]
 
 
 def test_a_finite_memlock_limit_is_written_in_bytes() -> None:
