@@ -44,7 +44,7 @@ options:
   timeout_s:
     description: How long all commands together may take, in seconds.
     type: float
-    default: 10
+    default: 30
 attributes:
   check_mode:
     description: Nothing is changed in any mode.

@@ -19,7 +19,7 @@ options:
   timeout_s:
     description: How long all commands on the box together may take, in seconds.
     type: float
-    default: 10
+    default: 30
   run_dir:
     description: Run folder on the controller that keeps the result.
     type: path

@@ -30,7 +30,8 @@ OPTIONS: dict[str, Any] = {
     "pythons": [],
     "engine": None,
     "checkpoint": None,
-    "timeout_s": 10.0,
+    # Without persistence mode each question wakes every GPU: for eight of them that takes many seconds.
+    "timeout_s": 30.0,
 }
 
 
