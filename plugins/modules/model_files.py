@@ -392,13 +392,14 @@ def look(params: Mapping[str, Any], check_mode: bool, result: dict[str, Any]) ->
     wanted = params["sha256"]
     untouched = memory["whole"] and memory["files"] == files
     incomplete = [] if untouched else checkpoint_faults(path)
-    others = quantization_faults(params, result) if not incomplete else []
+    result["quantization"] = memory["quantization"] if untouched else None
+    others = [] if incomplete else quantization_faults(params, result)
     if not incomplete and not check_mode and checksums.not_hashed(files, wanted):
         hash_more(params, files, result)
         untouched = False
     others += checksums.faults(files, wanted)
     if not check_mode and not untouched:
-        remember(root, path, files, whole=not incomplete)
+        remember(root, path, files, not incomplete, result["quantization"])
     result.update(
         fingerprint=fingerprint(files),
         files=len(files),
@@ -418,9 +419,9 @@ def wrong(path: str, incomplete: list[str], others: list[str]) -> Fault:
 
 
 def quantization_faults(params: Mapping[str, Any], result: dict[str, Any]) -> list[str]:
-    """Read how the model is quantized; what differs from what is declared."""
+    """Read how the model is quantized unless that is known; what differs from what is declared."""
     try:
-        result["quantization"] = quantization.quantization_of(params["path"])
+        result["quantization"] = result["quantization"] or quantization.quantization_of(params["path"])
     except ValueError as error:
         return [str(error)]
     fault = quantization.mismatch(result["quantization"], params["quantization"])

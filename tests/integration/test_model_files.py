@@ -437,6 +437,28 @@ def test_a_disk_that_fills_up_meanwhile_says_so_and_keeps_what_came_over(
     assert TOKEN not in done.stderr + done.stdout
 
 
+def test_two_downloads_into_one_folder_wait_for_each_other(box: Box, hub_python: str) -> None:
+    """Two hosts with one network folder: the second one finds all that the first one fetched."""
+    box.hub.weather.bytes_per_s = 12 * MIB
+    (box.root / "secrets").write_text(json.dumps({"token": TOKEN}))
+    script = str(CHECKOUT / "plugins" / "module_utils" / "hub_download.py")
+    words = ["--repo", REPO, "--revision", COMMIT, "--path", str(box.path), "--endpoint", box.hub.url]
+    both = [
+        subprocess.Popen(
+            [hub_python, script, *words, "--report", str(box.root / name), "--secrets", str(box.root / "secrets")],
+            start_new_session=True,
+            stderr=subprocess.DEVNULL,
+        )
+        for name in ("one", "two")
+    ]
+    until(
+        lambda: any("waiting" in (box.root / name).read_text() for name in ("one", "two") if (box.root / name).exists())
+    )
+    assert [each.wait(120) for each in both] == [0, 0]
+    assert len([request for request in box.hub.asked(SHARD) if request.network]) == 1
+    assert not (box.path / ".pdlab-download").exists()
+
+
 def test_hosts_with_different_models_are_found(box: Box) -> None:
     one, two = (box.root / name for name in ("one", "two"))
     for folder, seed in ((one, 1), (two, 2)):
@@ -520,13 +542,13 @@ def test_a_warm_up_reads_what_is_cold_and_check_mode_reads_nothing(local: Box) -
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if any(page_cache.resident_bytes(str(path)) for path in cold):
+    if any(page_cache.resident_share(str(path)) for path in cold):
         pytest.skip("this file system keeps its pages")
     size = sum(path.stat().st_size for path in cold)
     checked = local.play("--check", model_warm_up=True)
     assert checked.rc == 0, checked.output
     assert local.record()["warm_up"] == {"cold_bytes": size, "read_bytes": 0}
-    assert not any(page_cache.resident_bytes(str(path)) for path in cold)
+    assert not any(page_cache.resident_share(str(path)) for path in cold)
     first = local.play(model_warm_up=True)
     assert (first.rc, first.changed) == (0, 0), first.output
     assert local.record()["warm_up"] == {"cold_bytes": size, "read_bytes": size}

@@ -189,6 +189,7 @@ def source_text() -> str:
     files = [
         *(CHECKOUT / "plugins").rglob("*.py"),
         *(CHECKOUT / "pdlab").rglob("*.py"),
+        *(CHECKOUT / "roles").glob("*/tasks/*.yml"),
         CHECKOUT / "scripts/bootstrap.sh",
     ]
     text = "\n".join(path.read_text() for path in files)
