@@ -88,7 +88,8 @@ options:
     elements: str
     default: []
   slice_s:
-    description: Seconds after which long reading pauses and says RV(unfinished). By default it does not pause.
+    description:
+      - Seconds after which long reading pauses and says RV(unfinished). By default, and without O(root), it does not.
     type: float
   timeout_s:
     description: Time limit in seconds for making the canary.
@@ -565,6 +566,9 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
+    if params["root"] is None:
+        # Nothing is remembered: what one slice read would be read by the next one again.
+        params["slice_s"] = None
     if not isinstance(params["sha256"], Mapping):
         module.fail_json(msg="sha256: on the target a mapping of file names to SHA-256 is wanted")
     try:

@@ -510,6 +510,19 @@ def test_a_listed_model_is_hashed_once_and_a_second_run_reads_no_weights(local: 
     refused(local.play(model_sha256=str(listed)), f"{SHARD} has the SHA-256", "pd_model.sha256 says")
 
 
+def test_without_a_root_to_remember_in_a_list_is_hashed_in_one_go(local: Box) -> None:
+    mapping = {line.split()[1]: line.split()[0] for line in sums(local.path).splitlines()}
+    options = {"source": "local", "path": str(local.path), "sha256": mapping, "slice_s": 0.001}
+    command = [str(BIN / "ansible"), "localhost", "-i", "localhost,", "-c", "local", "-m", "pdlab.pdlab.model_files"]
+    environment = {**ansible_environment(), "ANSIBLE_PYTHON_INTERPRETER": sys.executable}
+    done = subprocess.run(
+        [*command, "-a", json.dumps(options)], cwd=CHECKOUT, env=environment, capture_output=True, text=True,
+        check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "sha256_checked: 6" in done.stdout or '"sha256_checked": 6' in done.stdout
+
+
 def test_a_list_may_stand_in_the_inventory_and_a_missing_file_is_named(local: Box) -> None:
     mapping = {line.split()[1]: line.split()[0] for line in sums(local.path).splitlines()}
     assert local.play(model_sha256=mapping).rc == 0
