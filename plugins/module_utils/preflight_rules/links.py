@@ -144,11 +144,13 @@ def _talking(view: View) -> list[Pair]:
 
 
 def _answers(view: View, pairs: Iterable[Pair], kinds: Iterable[str]) -> dict[Pair, str | None]:
-    """What the driver says of P2P for each pair: the first answer that is not OK, None when one is missing."""
+    """What the driver says of P2P for each pair, both ways: the first answer that is not OK, None when one is missing."""
     matrix = view.facts["gpu"].get("p2p") or {}
     found: dict[Pair, str | None] = {}
     for pair in pairs:
-        said = [(matrix.get(kind) or {}).get("{}-{}".format(*pair)) for kind in kinds]
+        one, other = pair
+        ways = (f"{one}-{other}", f"{other}-{one}")
+        said = [(matrix.get(kind) or {}).get(way) for kind in kinds for way in ways]
         found[pair] = next((word for word in said if word not in ("OK", None)), None if None in said else "OK")
     return found
 

@@ -124,17 +124,14 @@ def _spread(view: View) -> Seen:
 def _misplaced(view: View) -> Seen:
     wrong: list[str] = []
     right: list[str] = []
-    for server in view.servers:
-        if server["numa_node"] is None:
-            continue
-        by_node = nodes_of(view, server)
-        for node, gpus in sorted(by_node.items()):
+    bound = [server for server in view.servers if server["numa_node"] is not None]
+    for server in bound:
+        for node, gpus in sorted(nodes_of(view, server).items()):
             said = f"{server['name']} is bound to node {server['numa_node']}, {gpu_names(gpus)} at node {node}"
             (right if node == server["numa_node"] else wrong).append(said)
     if wrong:
         return False, "; ".join(wrong)
-    blind = any(view.gpu(index).get("numa_node") in (None, -1) for server in view.servers for index in server["gpus"])
-    if blind:
+    if any(view.gpu(index).get("numa_node") in (None, -1) for server in bound for index in server["gpus"]):
         return None, "at which node a GPU lies is not known"
     return True, "; ".join(right)
 

@@ -115,7 +115,8 @@ class View:
     def by_nvlink(self, pair: Pair) -> bool:
         """Whether two GPUs talk over NVLink; False when that is not known."""
         topology = self.facts["gpu"].get("topology") or {}
-        link = topology.get("{}-{}".format(*pair)) or topology.get("{1}-{0}".format(*pair)) or ""
+        one, other = pair
+        link = topology.get(f"{one}-{other}") or topology.get(f"{other}-{one}") or ""
         return str(link).startswith("NV")
 
 

@@ -8,7 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from pdlab.preflight import BoxError, boxes_of, judge_recordings
 
 from .conftest import BOXES, shipped_plan
 
+Edit = Callable[[Path], Any]
 PDLAB = Path(sys.executable).with_name("pdlab")
 REFERENCE = BOXES / "rtx-pro-6000-x8"
 # The recorded machines, and the inventories that are meant for such.
@@ -54,6 +57,69 @@ def test_a_box_with_a_fault_has_a_veto_in_table_and_document(tmp_path: Path) -> 
     assert document["ok"] is False
     failed = [verdict for verdict in document["hosts"][0]["verdicts"] if not verdict["ok"]]
     assert ("iommu_translates", "veto") in [(verdict["id"], verdict["severity"]) for verdict in failed]
+
+
+def rewrite(name: str, old: str, new: str, count: int = 1) -> Edit:
+    """An edit of a recording: these words in its files of this name, which must hold them."""
+
+    def edit(box: Path) -> None:
+        for path in sorted(box.glob(name)):
+            text = path.read_text()
+            assert old in text, path
+            path.write_text(text.replace(old, new, count))
+
+    return edit
+
+
+DEVICES = "root/sys/bus/pci/devices"
+SMI = "commands/nvidia-smi-q-x.out"
+
+
+@pytest.mark.parametrize(
+    ("edit", "rule", "severity", "seen"),
+    [
+        (rewrite(SMI, ">580.95.05<", ">570.86.10<"), None, None, None),
+        (
+            lambda box: (rewrite(SMI, ">580.95.05<", ">570.86.10<")(box), rewrite(SMI, ">13.0<", ">12.8<")(box)),
+            "driver_too_old", "veto", "driver 570.86.10, which offers CUDA 12.8",
+        ),
+        (rewrite("root/sys/kernel/iommu_groups/*/type", "identity", "DMA-FQ"), "iommu_translates", "veto", "translates"),
+        (rewrite(f"{DEVICES}/0000:82:01.0/config.hex", "5f 00 00 00", "5f 00 1d 00"), "acs_redirects_p2p", "warn",
+         "SrcValid, ReqRedir, CmpltRedir on 0000:82:01.0"),
+        (lambda box: (box / DEVICES / "0000:82:01.0/config.hex").unlink(), "acs_redirects_p2p", "warn", "unknown: "),
+        (rewrite("commands/nvidia-smi-topo-p2p-r.out", " GPU1\tOK", " GPU1\tCNS"), "p2p_refused", "veto",
+         "CNS between GPUs 0 and 1"),
+        (rewrite("commands/nvidia-smi-topo-p2p-w.out", " GPU7\tOK", " GPU7\tTNS"), "kv_p2p_refused", "veto",
+         "TNS between GPUs 0 and 7"),
+        (rewrite(SMI, "16x</current_link_width>", "8x</current_link_width>"), "link_width_low", "warn", "GPU 0: x8 of x16"),
+        (rewrite(f"{DEVICES}/0000:03:00.0/numa_node", "0", "-1"), "gpu_without_numa_node", "veto", "GPU 0: NUMA node -1"),
+        (rewrite(f"{DEVICES}/0000:03:00.0/numa_node", "0", "1"), "gpus_across_numa_nodes", "veto",
+         "prefill-0: GPUs 1-3 at node 0, GPU 0 at node 1"),
+        (rewrite(SMI, "<persistence_mode>Enabled", "<persistence_mode>Disabled", 8), "persistence_off", "warn",
+         "GPUs 0-7: off"),
+        (rewrite(SMI, "<current_mig>Disabled", "<current_mig>Enabled"), "mig_on", "veto", "GPU 0: MIG"),
+        (rewrite("answers.json", '"nvidia-cuda-mps-server": false', '"nvidia-cuda-mps-server": true'), "mps_running",
+         "warn", "it runs"),
+        (rewrite("answers.json", '"nvidia-smi": "/usr/bin/nvidia-smi"', '"nvidia-smi": null'), "gpu_absent", "veto",
+         "8 NVIDIA devices on the PCI bus"),
+        (rewrite("answers.json", '"port": 22', '"port": 8000'), "port_taken", "veto", "8000 (router) is held by PID"),
+    ],
+)  # fmt: skip
+def test_a_small_edit_of_a_recording_gets_its_verdict(
+    tmp_path: Path, edit: Edit, rule: str | None, severity: str, seen: str
+) -> None:
+    box = tmp_path / "box"
+    shutil.copytree(REFERENCE, box)
+    edit(box)
+    plan = shipped_plan("gpu")
+    (record,) = judge_recordings(plan, {"gpubox": box})
+    failed = {verdict["id"]: verdict for verdict in record["verdicts"] if not verdict["ok"]}
+    # A recording holds no models, and an idle GPU's link generation proves nothing.
+    usual = {"checkpoint_incomplete", "link_generation_low"}
+    assert set(failed) - usual <= {rule}
+    if rule:
+        assert failed[rule]["severity"] == severity
+        assert seen in failed[rule]["seen"]
 
 
 def test_what_passed_is_shown_when_it_is_asked_for(tmp_path: Path) -> None:

@@ -147,9 +147,9 @@ def test_a_rule_says_why_and_its_cure_is_something_to_type_or_to_write(rule: rul
     typed = [word for word in COMMANDS if word in words]
     variables = re.findall(r"\bpd_\w+", cure)
     assert set(variables) <= set(KNOWN)
-    for setting in re.findall(r"pd_host: \{(\w+): ((?:[^{}]|\{[^{}]*\})+)\}", cure):
+    for setting in re.findall(r"pd_host: (\{(?:[^{}]|\{[^{}]*\})*\})", cure):
         faults = Faults()
-        HOST(faults, "pd_host", {setting[0]: yaml.safe_load(setting[1])})
+        HOST(faults, "pd_host", yaml.safe_load(setting))
         assert not list(faults), cure
     written = variables or "ansible_become" in cure or re.search(r"/etc/\S+", cure)
     assert typed or written, cure
