@@ -132,6 +132,15 @@ def _writable(view: View) -> Seen:
     return root["writable"], f"{root['at']} {'can' if root['writable'] else 'cannot'} be written"
 
 
+def _writable_cure(view: View) -> str:
+    root = view.path(view.root)
+    if root.get("read_only"):
+        return f"mount -o remount,rw for the file system of {root['at']}, or choose another pd_root"
+    if root.get("exists") and not root.get("directory"):
+        return f"choose another pd_root, or move {view.root} away"
+    return "set ansible_become: true, or choose another pd_root"
+
+
 def _model_size(view: View) -> Seen:
     count = model_bytes(view)
     if count is None:
@@ -148,7 +157,9 @@ RULES: tuple[Rule, ...] = (
         check=_writable,
         wanted=lambda view: f"a directory {view.root} that can be made and written",
         why="Everything that pdlab keeps on the target lies there.",
-        cure="mount -o remount,rw where it lies, or choose another pd_root, or make it writable for this user",
+        cure=_writable_cure,
+        cure_in_words="mount -o remount,rw for a read-only file system, ansible_become: true for another user's directory, "
+        "or choose another pd_root",
     ),
     Rule(
         id="disk_too_small",

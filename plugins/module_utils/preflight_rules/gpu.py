@@ -103,9 +103,10 @@ def _flag(view: View, key: str, wanted: bool, words: tuple[str, str]) -> Seen:
     return (None if None in known else True), seen
 
 
-def _with(view: View, key: str, value: bool) -> str:
-    """The indices of the GPUs in use with this setting, as nvidia-smi -i takes them."""
-    return ",".join(str(gpu["index"]) for gpu in view.used_gpus if gpu.get(key) is value)
+def _switch(view: View, key: str, value: bool, command: str) -> str:
+    """The command for the GPUs in use with this setting; how to look, where it is not known which they are."""
+    chosen = [str(gpu["index"]) for gpu in view.used_gpus if gpu.get(key) is value]
+    return command.format(",".join(chosen)) if chosen else "nvidia-smi -q shows it, where the board has it"
 
 
 def _compute_mode(view: View, prohibited: bool) -> Seen:
@@ -148,8 +149,10 @@ def _is_capped(gpu: Mapping[str, Any]) -> bool:
 
 def _power_cure(view: View) -> str:
     capped = [gpu for gpu in view.used_gpus if _is_capped(gpu)]
-    watts = capped[0]["power_default_w"] if capped else 0
-    return f"nvidia-smi -i {','.join(str(gpu['index']) for gpu in capped)} -pl {watts:g}"
+    if not capped:
+        return "nvidia-smi -q -d POWER shows it, where the board has it"
+    indices = ",".join(str(gpu["index"]) for gpu in capped)
+    return f"nvidia-smi -i {indices} -pl {capped[0]['power_default_w']:g}"
 
 
 def throttling(gpu: Mapping[str, Any]) -> list[str]:
@@ -215,7 +218,7 @@ RULES: tuple[Rule, ...] = (
         check=lambda view: _flag(view, "mig", False, ("MIG", "whole")),
         wanted="whole GPUs",
         why="CUDA sees one instance of such a GPU, and none reaches another GPU's memory.",
-        cure=lambda view: f"nvidia-smi -i {_with(view, 'mig', True)} -mig 0",
+        cure=lambda view: _switch(view, "mig", True, "nvidia-smi -i {} -mig 0"),
         cure_in_words="nvidia-smi -i GPUS -mig 0",
         # Boards that cannot do MIG say N/A.
         unknown=INFO,
@@ -308,7 +311,7 @@ RULES: tuple[Rule, ...] = (
         check=lambda view: _flag(view, "ecc", True, ("on", "off")),
         wanted="ECC on",
         why="A flipped bit in weights or KV cache gives wrong tokens without any error.",
-        cure=lambda view: f"nvidia-smi -i {_with(view, 'ecc', False)} -e 1, then reboot",
+        cure=lambda view: _switch(view, "ecc", False, "nvidia-smi -i {} -e 1, then reboot"),
         cure_in_words="nvidia-smi -i GPUS -e 1, then reboot",
     ),
     Rule(

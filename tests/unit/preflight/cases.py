@@ -474,7 +474,7 @@ ON_THE_REFERENCE_BOX: tuple[Case, ...] = (
     Case(
         "a GPU in pieces", lambda f, p: gpu_of(f, 3, mig=True), "mig_on", "veto", "GPU 3: MIG", "nvidia-smi -i 3 -mig 0"
     ),
-    Case("boards without MIG", lambda f, p: every_gpu(f, mig=None), "mig_on", "info", "unknown", "-mig 0"),
+    Case("boards without MIG", lambda f, p: every_gpu(f, mig=None), "mig_on", "info", "unknown", "nvidia-smi -q"),
     Case(
         "a forbidden GPU",
         lambda f, p: gpu_of(f, 6, compute_mode="Prohibited"),
