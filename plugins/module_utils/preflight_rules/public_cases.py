@@ -50,13 +50,14 @@ CASES: tuple[PublicCase, ...] = (
         "sglang #27894",
         "Out of memory in UCX: eight UCX threads for each rank.",
         (),
-        "No rule: a matter of the servers' environment, which role collectives sets (num_threads of the NIXL backend).",
+        "No rule: a matter of the servers' environment. The profiles give each prefill with several ranks two threads "
+        "(docs/collectives.md).",
     ),
     PublicCase(
         "sglang #28737",
         "Every transfer hangs until its time is up: NIXL took a network device that does not lead to the other host.",
         ("network_device_not_chosen",),
-        "The engine's lock has a version that heeds disaggregation-ib-device.",
+        "The engine rules look at disaggregation-ib-device and at what overrides it (docs/collectives.md).",
     ),
     PublicCase(
         "sglang #6320",
@@ -140,7 +141,8 @@ CASES: tuple[PublicCase, ...] = (
         "sglang #15674",
         "A crash under load where prefill and decode have different TP, for a model without MLA.",
         (),
-        "No rule on the box: it is seen in the inventory, where `pdlab plan` compares prefill and decode.",
+        "No rule of preflight: the engine rule tp_differs holds servers and checkpoint against each other "
+        "(docs/collectives.md).",
     ),
     PublicCase(
         "sglang #24488, #23318",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.pdlab.pdlab.plugins.module_utils import engine_rule_table
 from ansible_collections.pdlab.pdlab.plugins.module_utils import preflight_rules as rules
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Faults
 from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules import public_cases
@@ -33,6 +34,7 @@ from .cases import (
     p2p_of,
     redirect,
 )
+from .conftest import CHECKOUT
 
 Judge = Callable[..., dict[str, dict[str, Any]]]
 # An idle GPU's link generation proves nothing, which is said of every idle box.
@@ -198,6 +200,8 @@ def test_every_public_report_has_a_rule_or_a_reason() -> None:
     for case in public_cases.CASES:
         assert set(case.rules) <= table, case.threads
         assert case.rules or case.otherwise.startswith("No rule"), case.threads
+        assert set(re.findall(r"engine rule (\w+)", case.otherwise)) <= {rule.id for rule in engine_rule_table.RULES}
+        assert all((CHECKOUT / page).is_file() for page in re.findall(r"docs/[\w/-]+\.md", case.otherwise))
     assert len({case.threads for case in public_cases.CASES}) == 22
 
 
