@@ -114,8 +114,8 @@ def test_a_small_edit_of_a_recording_gets_its_verdict(
     plan = shipped_plan("gpu")
     (record,) = judge_recordings(plan, {"gpubox": box})
     failed = {verdict["id"]: verdict for verdict in record["verdicts"] if not verdict["ok"]}
-    # A recording holds no models, and an idle GPU's link generation proves nothing.
-    usual = {"checkpoint_incomplete", "link_generation_low"}
+    # A recording holds no models, an idle GPU's link generation proves nothing, and nothing can be tried on it.
+    usual = {"checkpoint_incomplete", "link_generation_low", "kv_path_indirect", "collectives_hang"}
     assert set(failed) - usual <= {rule}
     if rule:
         assert failed[rule]["severity"] == severity
