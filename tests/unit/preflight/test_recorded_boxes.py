@@ -16,7 +16,7 @@ import pytest
 
 from pdlab.preflight import BoxError, boxes_of, judge_recordings
 
-from .conftest import BOXES, shipped_plan
+from .conftest import BOXES, CHECKOUT, shipped_plan
 
 Edit = Callable[[Path], Any]
 PDLAB = Path(sys.executable).with_name("pdlab")
@@ -162,6 +162,20 @@ def test_every_recorded_box_gets_verdicts_and_none_that_a_rule_did_not_mean(box:
         assert bool(verdict["cure"]) is not verdict["ok"], verdict["id"]
         if verdict["seen"].startswith("unknown: "):
             assert verdict["severity"] != "veto", verdict["id"]
+
+
+@pytest.mark.parametrize(
+    ("inventory", "box"),
+    [
+        *((path.name, "rtx-pro-6000-x8") for path in sorted((CHECKOUT / "inventory").glob("gpu*"))),
+        ("gpu-two", "h200-x2"),
+    ],
+)
+def test_a_shipped_inventory_has_no_veto_on_a_box_that_it_is_for(inventory: str, box: str) -> None:
+    (record,) = judge_recordings(shipped_plan(inventory), {"gpubox": BOXES / box})
+    assert [
+        verdict["id"] for verdict in record["verdicts"] if verdict["severity"] == "veto" and not verdict["ok"]
+    ] == []
 
 
 def test_a_model_that_no_recording_holds_is_unknown_not_absent() -> None:
