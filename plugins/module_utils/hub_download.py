@@ -728,6 +728,8 @@ def main() -> int:
     parser.add_argument("--plan", action="store_true")
     options = parser.parse_args()
     sys.stderr = CleanStream(sys.stderr)
+    # The servers' account must be able to read what is fetched here by root.
+    os.umask(0o022)
     token = read_secrets(options.secrets)
     with Report(options.report) as report:
         download = Download(options, token, report)

@@ -190,6 +190,7 @@ def test_a_pinned_revision_is_fetched_once_and_a_second_run_asks_nobody(box: Box
     assert (first.rc, first.changed) == (0, 1), first.output
     for name, data in box.hub.repositories[REPO].commits[COMMIT].items():
         assert (box.path / name).read_bytes() == data
+        assert (box.path / name).stat().st_mode & 0o777 == 0o644, "the servers' account must be able to read it"
     record = box.record()
     assert (record["commit"], record["files"], record["download"]["ok"]) == (COMMIT, 6, True)
     assert f"+{box.path}: {REPO} at {COMMIT}" in first.output
