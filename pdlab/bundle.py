@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -268,7 +269,9 @@ def _uv() -> str:
 
 
 def _run(argv: list[str], what: str, cure: str) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    # A lock has decided every version: constraints of this machine's pip must not.
+    environment = {**os.environ, "PIP_CONSTRAINT": os.devnull}
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
         said = "\n".join((done.stderr or done.stdout).strip().splitlines()[-_TAIL_LINES:])
         raise BundleError(f"{what}:\n{said}\nWhat to do: {cure}.")

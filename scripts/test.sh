@@ -32,7 +32,7 @@ lint() {
     say "ansible-lint, profile production"
     ansible-lint --offline --profile production
     say "shell"
-    bash -n scripts/*.sh .ci/run tests/testbed/*.sh
+    bash -n scripts/*.sh pdlab/bundle_files/*.sh .ci/run tests/testbed/*.sh
 }
 
 interpreter() { # interpreter VERSION: a Python of that version, from PATH or from pyenv

@@ -38,6 +38,11 @@ options:
   engine:
     description: Interpreter of the engine's environment, which is looked at when it is there. Nothing of it is run.
     type: str
+  engine_pythonpath:
+    description: Folders that stand in front of that interpreter's own.
+    type: list
+    elements: str
+    default: []
   checkpoint:
     description: Directory of a checkpoint that is to be complete.
     type: str
@@ -169,6 +174,7 @@ def main() -> None:
             "numa_nodes": {"type": "list", "elements": "int", "default": OPTIONS["numa_nodes"]},
             "pythons": {"type": "list", "elements": "str", "default": OPTIONS["pythons"]},
             "engine": {"type": "str"},
+            "engine_pythonpath": {"type": "list", "elements": "str", "default": []},
             "checkpoint": {"type": "str"},
             "timeout_s": {"type": "float", "default": OPTIONS["timeout_s"]},
         },

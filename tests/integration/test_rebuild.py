@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from . import standin_engine
-from .conftest import BIN, CHECKOUT, every_process
+from .conftest import BIN, CHECKOUT, Host, Target, every_process
 
 # The stand-in neither moves KV memory nor answers.
 SKIPPED = "kv_probe,ready"
@@ -213,3 +213,28 @@ def test_a_lock_is_kept_to_and_every_difference_from_it_is_told(box: Box) -> Non
     # A lock that was changed by hand.
     path.write_text(text.replace("--hash=sha256:", "--hash=sha256:0", 1))
     assert "was changed by hand" in box.rebuild("--locked", str(path), status=2)
+
+
+def test_on_systemd_every_unit_of_this_root_is_found_and_none_of_another_root(
+    systemd_target: Target, host: Host, ports: Iterator[int]
+) -> None:
+    started = systemd_target.pd_server(name="left-over", port=next(ports), address="0.0.0.0")
+    assert not started.failed, started.data
+    folder = "/etc/systemd/system"
+    # Another deployment's unit, of another root.
+    host.run(
+        f"sed 's,/srv/pdlab,/srv/other,g' {folder}/pdlab-left-over.service > {folder}/pdlab-strangers.service;"
+        " systemctl daemon-reload"
+    )
+    seen = systemd_target.run("pdlab.pdlab.box_state", {"root": systemd_target.root})
+    assert not seen.failed, seen.data
+    assert list(seen["services"]) == ["pdlab-left-over"]
+    found = seen["services"]["pdlab-left-over"]
+    assert (found["manager"], found["state"]) == ("systemd", "running") and "ExecStart=" in found["definition"]
+    assert seen["engine"]["state"] == "absent" and seen["model"] is None
+
+    # As the playbook does it: by name and manager, without knowing anything else of the service.
+    gone = {"name": "left-over", "state": "absent", "root": systemd_target.root, "manager": "systemd"}
+    assert systemd_target.run("pdlab.pdlab.pd_server", gone)["changed"]
+    assert systemd_target.run("pdlab.pdlab.box_state", {"root": systemd_target.root})["services"] == {}
+    assert host.run(f"ls {folder}/pdlab-strangers.service").strip() == f"{folder}/pdlab-strangers.service"

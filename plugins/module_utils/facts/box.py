@@ -29,6 +29,7 @@ OPTIONS: dict[str, Any] = {
     "numa_nodes": [0],
     "pythons": [],
     "engine": None,
+    "engine_pythonpath": [],
     "checkpoint": None,
     # Without persistence mode each question wakes every GPU: for eight of them that takes many seconds.
     "timeout_s": 30.0,
@@ -61,7 +62,7 @@ def read_facts(source: Source, options: dict[str, Any]) -> dict[str, Any]:
         "reserved_ports": network.read_reserved_ports(source),
         "tools": tools.read_tools(source),
         "ports": ports.read_ports(source, asked["ports"], root),
-        "engine": engine.read_engine(source, asked["engine"]),
+        "engine": engine.read_engine(source, asked["engine"], asked["engine_pythonpath"]),
         "checkpoint": source.checkpoint(asked["checkpoint"]) if asked["checkpoint"] else None,
     }
     facts["memory"]["own_bytes"] = ports.own_memory_bytes(source, root) if root else 0

@@ -25,6 +25,7 @@ def facts_options(plan: Mapping[str, Any], host: str, pythons: Sequence[str] = (
         "numa_nodes": sorted({0, *view.nodes_asked, *(MOST_NODES if view.gpus_declared else ())}),
         "pythons": list(pythons),
         "engine": view.engine_python,
+        "engine_pythonpath": list(plan["hosts"][host].get("engine_pythonpath") or []),
         "checkpoint": disk.model_paths(view)[0] if local_model else None,
     }
 

@@ -565,6 +565,28 @@ def test_an_engine_is_read_from_its_files_alone() -> None:
     assert engine.read_engine(Files({}), python) is None
 
 
+def test_an_engine_that_somebody_else_made_is_read_from_its_folders_the_first_one_wins() -> None:
+    files = {
+        "/usr/bin/python3": "",
+        "/usr/lib/python3.12/os.py": "",
+        "/usr/local/lib/python3.12/dist-packages/torch-2.11.0.dist-info/METADATA": "",
+        "/usr/local/lib/python3.12/dist-packages/torch/version.py": "cuda: Optional[str] = '13.0'",
+        "/usr/local/lib/python3.12/dist-packages/sglang-0.5.10.dist-info/METADATA": "",
+        "/srv/site/sglang-0.5.17.dist-info/METADATA": "",
+        "/srv/site/nixl_cu13-1.5.1.dist-info/METADATA": "",
+        "/srv/site/nixl_cu13.libs/ucx/libuct_cuda.so.0.0.0": "",
+    }
+    found = engine.read_engine(Files(files), "/usr/bin/python3", ["/srv/site"])
+    assert found == {
+        "python": "3.12",
+        "sglang": "0.5.17",
+        "torch": "2.11.0",
+        "nixl": "1.5.1",
+        "cuda_build": "cu130",
+        "ucx_cuda": True,
+    }
+
+
 def program(path: Path, text: str) -> str:
     path.write_text("#!/bin/sh\n" + text)
     path.chmod(path.stat().st_mode | stat.S_IXUSR)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.pdlab.pdlab.plugins.module_utils import oracle_run
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.kept import read_kept
+from ansible_collections.pdlab.pdlab.plugins.module_utils.overlay import digest
 from ansible_collections.pdlab.pdlab.plugins.modules import kv_probe, locked_venv, pd_oracle
 
 from tests.unit.verify.module_runner import run_module
@@ -69,6 +71,53 @@ def test_an_environment_that_may_need_something_is_looked_at(
     environment: dict[str, Any], tmp_path: Path, other: dict[str, Any]
 ) -> None:
     assert sight("locked_venv", {**environment, **other}, read_kept(str(tmp_path))) is None
+
+
+PATCH = {
+    "patch": "1.patch",
+    "distribution": "sglang",
+    "version": "0.5.23",
+    "reason": "a test",
+    "text": "",
+    "files": {"sglang/a.py": {"before": "0" * 64, "after": hashlib.sha256(b"patched").hexdigest()}},
+}
+
+
+@pytest.fixture
+def overlaid(environment: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
+    """The same with an overlay that is applied and wanted."""
+    document = {"patches": [PATCH]}
+    stamp = tmp_path / "engine/pdlab-lock.json"
+    stamp.write_text(json.dumps({**json.loads(stamp.read_text()), "overlay_sha256": digest(document)}))
+    (tmp_path / "engine/pdlab-overlay.json").write_text(json.dumps(document))
+    (tmp_path / "engine/lib/python3.11/site-packages/sglang").mkdir()
+    (tmp_path / "engine/lib/python3.11/site-packages/sglang/a.py").write_bytes(b"patched")
+    return {**environment, "overlay_sha256": digest(document)}
+
+
+def test_an_applied_overlay_is_described_without_its_text_and_spares_the_look(
+    overlaid: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = sight("locked_venv", overlaid, read_kept(str(tmp_path)))
+    assert seen is not None
+    assert seen["overlay"] == [{key: PATCH[key] for key in PATCH if key != "text"}]
+    assert seen == said(run_module(locked_venv, capsys, overlaid))
+
+
+@pytest.mark.parametrize("how", ["no longer wanted", "another one", "edited file", "removed file", "removed note"])
+def test_an_overlay_that_is_not_as_it_was_applied_is_looked_at(
+    overlaid: dict[str, Any], tmp_path: Path, how: str
+) -> None:
+    patched = tmp_path / "engine/lib/python3.11/site-packages/sglang/a.py"
+    if how == "edited file":
+        patched.write_bytes(b"mine")
+    elif how == "removed file":
+        patched.unlink()
+    elif how == "removed note":
+        (tmp_path / "engine/pdlab-overlay.json").unlink()
+    else:
+        overlaid["overlay_sha256"] = "" if how == "no longer wanted" else "other"
+    assert sight("locked_venv", overlaid, read_kept(str(tmp_path))) is None
 
 
 @pytest.mark.parametrize(

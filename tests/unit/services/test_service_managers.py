@@ -256,3 +256,35 @@ def test_what_an_unreaped_dead_supervisord_left_is_found(tmp_path: Path) -> None
         with contextlib.suppress(ProcessLookupError):
             os.kill(left, signal.SIGKILL)
         daemon.wait()
+
+
+# --- whose services ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("root", "unit", "ours"),
+    [
+        ("/opt/pdlab", "[Service]\nWorkingDirectory=/opt/pdlab/run\n", True),
+        ("/opt/pdlab", "[Service]\nWorkingDirectory=/opt/pdlab\n", True),
+        ("/opt/pdlab", "[Service]\nWorkingDirectory=/opt/pdlab2/run\n", False),
+        ("/opt/pdlab", "[Service]\nEnvironment=X=/opt/pdlab/run\n", False),
+        ("/opt/100%", "[Service]\nWorkingDirectory=/opt/100%%/run\n", True),
+        ("/opt/p.lab", "[Service]\nWorkingDirectory=/opt/pxlab/run\n", False),
+    ],
+)
+def test_a_unit_belongs_to_the_root_that_it_works_below(root: str, unit: str, ours: bool) -> None:
+    assert service_managers.works_below(unit, root) is ours
+
+
+def test_every_program_below_a_root_is_found_with_its_definition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_managers, "booted_with_systemd", lambda: False)
+    assert service_managers.services_of(str(tmp_path)) == {}
+    folder = tmp_path / "supervisor" / "conf.d"
+    folder.mkdir(parents=True)
+    (folder / "pdlab-one.conf").write_text("text")
+    (folder / "strangers.conf").write_text("text")
+    found = service_managers.services_of(str(tmp_path))
+    assert list(found) == ["pdlab-one"]
+    assert (found["pdlab-one"]["manager"], found["pdlab-one"]["definition"]) == ("supervisor", "text")
