@@ -108,7 +108,9 @@ def test_every_server_runs_as_the_account_and_is_held_to_little(site: Site) -> N
     for unit in UNITS.values():
         verdict = site.host.run(f"systemd-analyze security {unit} --no-pager | tail -n 1")
         assert float(verdict.split(":")[1].split()[0]) < 5, verdict
-    # What the account may not do, and what UCX needs: zero copy between two units of one account.
+    # None of that stands between UCX and the other unit: the KV cache goes from memory to memory, not over TCP.
+    assert "cma/memory" in site.host.run(f"grep -h 'cma/memory' {site.root}/logs/prefill-0.log || true")
+    # Only its home is its own.
     assert site.host.run(f"find {site.root} -user pdlab -not -path '{site.root}/home*'") == ""
 
 
