@@ -410,7 +410,10 @@ def path_faults(params: dict[str, Any]) -> list[str]:
             f"model_path: {params['model_path']} does not exist on this host; correct the path or fetch the model"
         )
     if params["user"] and not found:
-        found = account_faults(params, pwd.getpwnam(params["user"]))
+        try:
+            found = account_faults(params, pwd.getpwnam(params["user"]))
+        except KeyError:
+            found.append(f"user: there is no account {params['user']!r} on this host; make it, or name another")
     return found
 
 

@@ -55,12 +55,13 @@ def rehearsal_hosts(count: int, name: str, uv: Path, folder: Path, **changes: An
     for root in here:
         shutil.rmtree(root, ignore_errors=True)
     warm_cache(uv, cache.parent / f"{name}-warm")
-    settings = f'offline = true\ncache-dir = "{SHARED}/{cache.name}"\n'
     try:
         with hosts(count, binds=[f"{cache.parent}:{SHARED}"]) as up:
             for host in up:
                 host.put(uv, UV_THERE)
-                host.run("mkdir -p /etc/uv; cat >/etc/uv/uv.toml", stdin=settings)
+                # Where uv looks, and where preflight looks for room for it.
+                host.run(f"mkdir -p /etc/uv /root/.cache; ln -s {SHARED}/{cache.name} /root/.cache/uv")
+                host.run("cat >/etc/uv/uv.toml", stdin="offline = true\n")
             roots = [f"{SHARED}/{each}" for each in names]
             yield RehearsalHosts(up, write_inventory(folder, up, roots, changes), roots)
     finally:

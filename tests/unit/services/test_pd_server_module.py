@@ -47,6 +47,12 @@ def test_paths_that_are_not_there_are_named(tmp_path: Path) -> None:
     assert faults[1].startswith(f"model_path: {tmp_path}/none does not exist")
 
 
+def test_an_account_that_is_not_there_yet_is_named_like_any_other_missing_thing() -> None:
+    assert pd_server.path_faults({**BASE, "user": "no-such-account", "home": "/srv/pdlab/home"}) == [
+        "user: there is no account 'no-such-account' on this host; make it, or name another"
+    ]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
 def test_what_the_account_cannot_use_is_named_with_its_cure_before_anything_is_stopped(tmp_path: Path) -> None:
     hidden = tmp_path / "model"
