@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -20,6 +20,9 @@ from pdlab.exit_codes import Exit
 from pdlab.runner import Outcome, PlaybookOptions
 from pdlab.session import Session, play_quietly
 from pdlab.store import RunFolder, StoreError
+
+if TYPE_CHECKING:
+    from pdlab.dry_run import DryRun
 
 app = typer.Typer(
     name="pdlab",
@@ -285,6 +288,46 @@ def show_verdicts(records: Sequence[Mapping[str, Any]], everything: bool, as_jso
         out.print(verdict_table(record, out.width, everything))
 
 
+# --- beginning ---------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def init(
+    host: Annotated[
+        str | None, typer.Argument(help="The box, as [USER@]HOST that ssh reaches. Default: this machine.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder to write. Default: ./HOST.")] = None,
+    box: Annotated[Path | None, typer.Option("--box", help="A recording to look at instead of the box.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="The checkpoint's folder on the box.")] = None,
+    become: Annotated[bool, typer.Option("--become", "-b", help="Use sudo on the box.")] = False,
+) -> None:
+    """Look at a box and write an inventory for it, every choice explained. Overwrites nothing."""
+    from pdlab.init_box import (
+        InventoryError,
+        LookError,
+        default_folder,
+        look_at,
+        look_at_recording,
+        make_inventory,
+        refuse_folder,
+    )
+
+    folder = output or default_folder(host, box)
+    try:
+        refuse_folder(folder)
+        facts = look_at_recording(box) if box else look_at(host, become, err)
+        shape = make_inventory(facts, host, folder, model, become=become, recording=box)
+    except LookError as error:
+        print_failures(error.outcome)
+        fail(f"{host or 'this machine'} cannot be looked at, and nothing was written", Exit.ERROR)
+    except (InventoryError, ValueError) as error:
+        fail(str(error), Exit.USAGE)
+    for note in shape.notes:
+        out.print(note, soft_wrap=True, markup=False)
+    out.print(f"written: {folder}", soft_wrap=True)
+    out.print(f"next:    pdlab plan -i {folder}\n         pdlab preflight -i {folder}", soft_wrap=True)
+
+
 # --- looking -----------------------------------------------------------------------------------------------------
 
 
@@ -302,18 +345,41 @@ def plan_of(options: PlaybookOptions) -> dict[str, Any]:
 def plan(
     inventory: Inventory = None,
     limit: Limit = None,
+    box: Boxes = None,
     extra_vars: ExtraVars = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check the inventory and show what would run where: command lines, environment, binding, ports."""
-    from pdlab.tables import plan_table
+    """Check the inventory and show what would run where: command lines, environment, binding, ports.
+
+    With a recording of the box also what only the box can tell, and the text of every unit.
+    """
+    from pdlab.tables import plan_details, plan_table
     from pdlab.topology import Plan
 
     document = plan_of(options_of(inventory, limit=limit, extra_vars=extra_vars))
+    run = dry_run_on(document, box) if box else None
+    document = run.plan if run else document
     if as_json:
         print_json(Plan.model_validate(document).model_dump(mode="json"))
     else:
         out.print(plan_table(document, out.width))
+        out.print(plan_details(document, run), soft_wrap=True, end="")
+
+
+def dry_run_on(document: dict[str, Any], written: list[str]) -> DryRun:
+    """The plan on recorded boxes. Ends the program when a recording fits no host, or the box not the inventory."""
+    from pdlab.dry_run import dry_run, facts_of
+    from pdlab.preflight import BoxError, boxes_of
+
+    try:
+        run = dry_run(document, facts_of(boxes_of(written, list(document["hosts"]))))
+    except BoxError as error:
+        fail(str(error), Exit.USAGE)
+    for fault in run.faults:
+        err.print(str(fault), style="red", soft_wrap=True, markup=False)
+    if run.faults:
+        fail("the box contradicts the inventory", Exit.USAGE)
+    return run
 
 
 @app.command("record-box")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_binding import format_list
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -24,6 +25,7 @@ from pdlab.report.workloads import workloads
 from pdlab.results import REHEARSAL_NOTE, SAMPLES_NEEDED, Point, Report
 
 if TYPE_CHECKING:
+    from pdlab.dry_run import DryRun
     from pdlab.status import PartState, ServiceState, Status
 
 WIDTH = 80
@@ -109,27 +111,50 @@ def verdict_table(record: Mapping[str, Any], width: int = WIDTH, everything: boo
 
 
 def plan_table(plan: Mapping[str, Any], width: int = WIDTH) -> RenderableType:
-    """What would run where, then each part's command line."""
-    parts = as_rows([*as_list(plan.get("servers")), plan.get("router"), plan.get("reference")])
+    """What would run where."""
     table = _table(f"REHEARSAL: {REHEARSAL_NOTE}" if plan.get("rehearsal") else None, WARNING)
     for header in ("name", "role", "host", "address", "other ports", "device", "NUMA"):
-        table.add_column(header, overflow="fold")
-    commands: list[RenderableType] = []
-    for part in parts:
+        table.add_column(header, overflow="fold", no_wrap=header in ("address", "device"))
+    for part in _parts(plan):
         others = {"bootstrap": "bootstrap_port", "nccl": "nccl_port", "metrics": "prometheus_port"}
         gpus = as_list(part.get("gpus"))
         table.add_row(
             *(Text(as_text(part.get(name)) or "") for name in ("name", "role", "host")),
             Text(f"{part.get('address')}:{part.get('port')}"),
             Text("\n".join(f"{word} {part[key]}" for word, key in others.items() if part.get(key))),
-            Text("GPU " + " ".join(str(gpu) for gpu in gpus) if gpus else as_text(part.get("device")) or ""),
+            Text(f"GPU {format_list(set(gpus))}" if gpus else as_text(part.get("device")) or ""),
             _numa(part),
         )
+    return table
+
+
+def plan_details(plan: Mapping[str, Any], run: DryRun | None = None) -> Text:
+    """Each part's binding, command line and environment; of a dry run also every file that a service manager gets.
+
+    Made to be copied: print it with soft_wrap, so that no line is broken.
+    """
+    text = Text()
+    for part in _parts(plan):
+        name = as_text(part.get("name")) or ""
+        text.append(f"{name}, unit {part.get('unit')}\n", style="bold")
+        if part.get("numa_reason"):
+            node = part.get("numa_node")
+            binding = as_text(part["numa_reason"]) or ""
+            text.append(f"  NUMA: {binding if node is None else f'node {node}: {binding}'}\n", style=SOFT)
         argv = [str(item) for item in as_list(part.get("argv"))]
         environment = {str(key): str(value) for key, value in as_mapping(part.get("environment")).items()}
-        commands.append(Text(f"{part.get('name')}, unit {part.get('unit')}", style="bold"))
-        commands.append(Padding(Text(formatting.shell_block(argv, environment)), (0, 0, 1, 2)))
-    return Group(table, *commands)
+        text.append(_indented(formatting.shell_block(argv, environment)))
+        if run and name in run.units:
+            text.append(f"  {run.units[name].manager}: {run.units[name].path}\n", style=SOFT)
+            text.append(_indented(run.units[name].text, 4))
+        text.append("\n")
+    for host, files in (run.shared if run else {}).items():
+        text.append(f"shared by all services of {host}\n", style="bold")
+        for path, content in files.items():
+            text.append(f"  systemd: {path}\n", style=SOFT)
+            text.append(_indented(content, 4))
+        text.append("\n")
+    return text
 
 
 def status_table(status: Status, width: int = WIDTH) -> RenderableType:
@@ -215,10 +240,18 @@ def _verdict_text(verdict: Verdict) -> Text:
     return said
 
 
+def _parts(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return as_rows([*as_list(plan.get("servers")), plan.get("router"), plan.get("reference")])
+
+
+def _indented(text: str, by: int = 2) -> str:
+    return "".join(" " * by + line + "\n" if line else "\n" for line in text.splitlines())
+
+
 def _numa(part: Mapping[str, Any]) -> str:
     """The node that a server is bound to; nothing for one that is not bound."""
     node = part.get("numa_node")
-    return "of its\nGPUs" if part.get("numa_pending") else "" if node is None else str(node)
+    return "GPUs'" if part.get("numa_pending") else "" if node is None else str(node)
 
 
 def _passed_text(verdict: Verdict) -> Text:

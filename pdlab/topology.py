@@ -45,6 +45,7 @@ class Host(_Model):
     root: str
     engine_python: str
     engine_lock: str | None = None
+    service_manager: Literal["auto", "systemd", "supervisor"] = "auto"
     local: bool
     user: str | None = None
 

@@ -77,7 +77,8 @@ def shell_block(argv: Sequence[str], environment: Mapping[str, str] | None = Non
     ]
     current: list[str] = []
     for item in without_secrets(argv):
-        if item.startswith("--") and current:
+        # An option with its value in one word is numactl's, in front of the program.
+        if item.startswith("--") and "=" not in item and current:
             lines.append(shlex.join(current))
             current = []
         current.append(item)

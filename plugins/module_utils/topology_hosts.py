@@ -66,8 +66,9 @@ def split(
 
 
 def resolve_hosts(hosts: Sequence[HostVars], used: Sequence[str], faults: Faults) -> dict[str, dict[str, Any]]:
-    """The plan's `hosts`: {name: {"address", "root", "engine_python", "engine_lock", "local", "user"}}; all
-    faults are noted at once.
+    """The plan's `hosts`, all faults noted at once.
+
+    {name: {"address", "root", "engine_python", "engine_lock", "service_manager", "local", "user"}}.
 
     `used` names the hosts that run something: only they need an address, and only one of them may be a loopback.
     """
@@ -82,6 +83,7 @@ def resolve_hosts(hosts: Sequence[HostVars], used: Sequence[str], faults: Faults
             "root": root,
             "engine_python": engine_python(root or "/"),
             "engine_lock": (kept.get("pd_engine") or {}).get("lock"),
+            "service_manager": kept.get("pd_service_manager", "auto"),
             "local": host.local,
             "user": kept.get("pd_user"),
         }

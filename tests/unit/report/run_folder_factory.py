@@ -117,7 +117,13 @@ def plan(rehearsal: bool = True, **more: Any) -> dict[str, Any]:
             "revision": None,
         },
         "hosts": {
-            HOST: {"address": "127.0.0.1", "root": ROOT, "engine_python": f"{ROOT}/engine/bin/python", "local": True}
+            HOST: {
+                "address": "127.0.0.1",
+                "root": ROOT,
+                "engine_python": f"{ROOT}/engine/bin/python",
+                "service_manager": "auto",
+                "local": True,
+            }
         },
         "servers": servers,
         "router": router,

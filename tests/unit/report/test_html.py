@@ -17,7 +17,7 @@ from pdlab.report.baseline import load_baselines
 from pdlab.report.markdown import section
 from pdlab.results import REHEARSAL_NOTE, build_report
 from pdlab.store import PointFiles, RunContents, RunFolder, Stage
-from pdlab.tables import plain, plan_table, results_table, stage_table, verdict_table
+from pdlab.tables import plain, plan_details, plan_table, results_table, stage_table, verdict_table
 from tests.unit.report import run_folder_factory as factory
 
 HOSTILE = """<script>alert("x")</script> & 'quoted' </pre>{{ 7*7 }}"""
@@ -258,6 +258,8 @@ def test_no_run_however_odd_breaks_the_page_the_findings_or_the_tables(
     assert Page(html.render(contents, baselines=[])).text
     assert section(contents)
     report = build_report(contents)
-    assert plain(results_table(report)) + plain(stage_table(report)) + plain(plan_table(plan))
+    assert (
+        plain(results_table(report)) + plain(stage_table(report)) + plain(plan_table(plan)) + plan_details(plan).plain
+    )
     for record in contents.host_records("preflight").values():
         assert plain(verdict_table(record))

@@ -11,7 +11,7 @@ import pytest
 from pdlab.results import build_report
 from pdlab.status import PartState, ServiceState, Status
 from pdlab.store import RunFolder
-from pdlab.tables import plain, plan_table, results_table, stage_table, status_table, verdict_table
+from pdlab.tables import plain, plan_details, plan_table, results_table, stage_table, status_table, verdict_table
 from tests.unit.report import run_folder_factory as factory
 
 
@@ -105,10 +105,12 @@ def test_a_wide_terminal_gets_more_columns(tmp_path: Path) -> None:
 
 def test_the_plan_shows_ports_devices_and_a_command_line_to_copy() -> None:
     shown = plain(plan_table(factory.plan(rehearsal=False)), 100)
-    assert "GPU 4 5 6 7" in shown
+    assert "GPU 4-7" in shown
     assert "bootstrap 8998" in shown
-    assert "--disaggregation-mode decode" in shown
-    assert "pdlab-router" in shown
+    details = plan_details(factory.plan(rehearsal=False)).plain
+    assert "--disaggregation-mode decode" in details
+    assert "pdlab-router" in details
+    assert "NUMA: node 1: as the inventory says" in details
     assert "REHEARSAL" not in shown
     assert "REHEARSAL" in plain(plan_table(factory.plan()))
 

@@ -4,28 +4,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import flag_faults, load_table
-from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import resolve
-from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars
-from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables import PER_HOST
+
+from scripts.golden_plans import names, plan_of
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-SWEEPS = yaml.safe_load((CHECKOUT / "roles" / "benchmark" / "vars" / "sweeps.yml").read_text())["benchmark_sweeps"]
 FLAGS = load_table(str(CHECKOUT / "tests" / "unit" / "data" / "flags-sglang-0.5.23.json.gz"))
-GPU_INVENTORIES = sorted(path.name for path in (CHECKOUT / "inventory").glob("gpu*"))
-
-
-def plan_of(name: str) -> dict[str, Any]:
-    given = yaml.safe_load((CHECKOUT / "inventory" / name / "group_vars" / "pdlab.yml").read_text())
-    own = {key: value for key, value in given.items() if key in PER_HOST}
-    shared = {key: value for key, value in given.items() if key not in PER_HOST}
-    plan, faults = resolve(shared, [HostVars("gpubox", ansible_host="192.0.2.11", variables=own)], SWEEPS)
-    assert plan, list(map(str, faults))
-    return plan
+GPU_INVENTORIES = names()
 
 
 @pytest.mark.parametrize("name", GPU_INVENTORIES)

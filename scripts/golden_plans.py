@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write the golden plans: tests/golden/NAME.txt, what `pdlab plan -i NAME --box ...` prints for each shipped GPU inventory.
+
+python scripts/golden_plans.py            write them
+python scripts/golden_plans.py --check    write nothing, exit 1 and name those that differ
+
+The box is the reference box's recording. Read the difference before you commit it: it is what changes on every box.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT / ".collections"))
+
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import resolve  # noqa: E402
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars  # noqa: E402
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables import PER_HOST  # noqa: E402
+
+from pdlab.dry_run import dry_run, facts_of  # noqa: E402
+from pdlab.tables import plain, plan_details, plan_table  # noqa: E402
+
+FOLDER = ROOT / "tests" / "golden"
+INVENTORIES = ROOT / "inventory"
+BOX = ROOT / "tests" / "boxes" / "rtx-pro-6000-x8"
+WIDTH = 100
+
+
+def names() -> list[str]:
+    """The shipped inventories for GPU boxes."""
+    return sorted(path.name for path in INVENTORIES.glob("gpu*"))
+
+
+def plan_of(name: str) -> dict[str, Any]:
+    """The plan of a shipped inventory of one host, whose variables hold no template. Raises ValueError with its faults."""
+    variables = yaml.safe_load((INVENTORIES / name / "group_vars" / "pdlab.yml").read_text(encoding="utf-8"))
+    hosts = yaml.safe_load((INVENTORIES / name / "hosts.yml").read_text(encoding="utf-8"))
+    sweeps = yaml.safe_load((ROOT / "roles" / "benchmark" / "vars" / "sweeps.yml").read_text(encoding="utf-8"))
+    ((host, reached),) = hosts["all"]["children"]["pdlab"]["hosts"].items()
+    own = {key: value for key, value in variables.items() if key in PER_HOST}
+    shared = {key: value for key, value in variables.items() if key not in PER_HOST}
+    known = HostVars(host, ansible_host=reached["ansible_host"], variables=own)
+    plan, faults = resolve(shared, [known], sweeps["benchmark_sweeps"])
+    if plan is None:
+        raise ValueError("\n".join(map(str, faults)))
+    return plan
+
+
+def golden(name: str) -> str:
+    """What a dry run of one inventory prints. Raises ValueError when the box contradicts it."""
+    plan = plan_of(name)
+    run = dry_run(plan, facts_of(dict.fromkeys(plan["hosts"], BOX)))
+    if run.faults:
+        raise ValueError("\n".join(map(str, run.faults)))
+    return plain(plan_table(run.plan), WIDTH) + plan_details(run.plan, run).plain
+
+
+def stale() -> list[str]:
+    """The golden files that differ from what is printed now: changed, missing, or of an inventory that is no more."""
+    wanted = {f"{name}.txt": golden(name) for name in names()}
+    present = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.txt")}
+    return sorted(name for name in wanted.keys() | present.keys() if wanted.get(name) != present.get(name))
+
+
+def main(arguments: list[str]) -> int:
+    differ = stale()
+    for name in differ:
+        print(f"tests/golden/{name}")
+    if arguments == ["--check"]:
+        return 1 if differ else 0
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in differ:
+        if Path(name).stem in names():
+            (FOLDER / name).write_text(golden(Path(name).stem), encoding="utf-8")
+        else:
+            (FOLDER / name).unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
