@@ -20,3 +20,5 @@ class CollectionHook(BuildHookInterface[Any]):
             build_data["force_include"][name] = f"{COLLECTION}/{name}"
         build_data["force_include"]["inventory"] = "pdlab/inventory"
         build_data["force_include"]["ansible.cfg"] = "pdlab/ansible.cfg"
+        # For `pdlab bundle`.
+        build_data["force_include"]["requirements.txt"] = "pdlab/requirements.txt"

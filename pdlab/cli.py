@@ -7,8 +7,11 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -117,14 +120,23 @@ def root(
 
 
 def run_chain(
-    playbook: str, options: PlaybookOptions, runs_dir: Path, *, as_json: bool = False, **variables: Any
+    playbook: str,
+    options: PlaybookOptions,
+    runs_dir: Path,
+    *,
+    as_json: bool = False,
+    then: Callable[[Session, Exit], Exit] | None = None,
+    variables: Mapping[str, Any] | None = None,
 ) -> None:
-    """Play a chain of stages as a run, then show what came of it. Ends the program with the run's exit status."""
+    """Play a chain of stages as a run, then show what came of it. Ends the program with the run's exit status.
+
+    `then` is called when it is over, and may say another status.
+    """
     from pdlab.closing import show_closing
 
     console = err if as_json else out
     session = Session(console, options, runs_dir)
-    code = session.run(playbook, variables)
+    code = session.run(playbook, variables or {})
     print_failures(session.outcome)
     if session.folder:
         show_closing(console, session.folder, code)
@@ -134,7 +146,7 @@ def run_chain(
             print_json(build_report(session.folder.read()).model_dump(mode="json"))
     elif options.check:
         console.print(f"check mode: {session.outcome.changed} task(s) would change something; nothing was touched")
-    raise typer.Exit(int(code))
+    raise typer.Exit(int(then(session, code) if then else code))
 
 
 @app.command()
@@ -195,6 +207,10 @@ def deploy(
 def rebuild(
     inventory: Inventory = None,
     limit: Limit = None,
+    locked: Annotated[
+        Path | None, typer.Option("--locked", help="A file that `pdlab lock` wrote: make that, and say what differs.")
+    ] = None,
+    skip_tags: SkipTags = None,
     extra_vars: ExtraVars = None,
     check: Check = False,
     diff: Diff = False,
@@ -202,9 +218,97 @@ def rebuild(
     runs_dir: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Take the services down, build the engine's environment anew from its lock, deploy again."""
-    options = options_of(inventory, limit=limit, extra_vars=extra_vars, check=check, diff=diff, verbose=verbose)
-    run_chain("rebuild", options, runs_dir, as_json=as_json)
+    """The box from whatever it is to what the inventory says: services cleared, engine built anew, deployed."""
+    from pdlab.lockfile import LockError, materialize
+    from pdlab.locking import check_box, lock_to_rebuild
+    from pdlab.rebuild import changes
+    from pdlab.tables import changes_table
+
+    options = options_of(
+        inventory, limit=limit, skip_tags=skip_tags, extra_vars=extra_vars, check=check, diff=diff, verbose=verbose
+    )
+    console = err if as_json else out
+    try:
+        lock = lock_to_rebuild(locked, options, console) if locked else None
+    except LockError as error:
+        fail(str(error), error.status)
+
+    def then(session: Session, code: Exit) -> Exit:
+        found = changes(session.folder.read()) if session.folder else None
+        if found is not None:
+            console.print(changes_table(found, console.width))
+        if lock and code is Exit.OK and not check:
+            try:
+                check_box(lock, options, console)
+            except LockError as error:
+                fail(str(error), error.status)
+        return code
+
+    with TemporaryDirectory(prefix="pdlab-locked-") as folder:
+        variables: dict[str, Any] = {"pdlab_locked": materialize(lock, Path(folder))} if lock else {}
+        run_chain("rebuild", options, runs_dir, as_json=as_json, then=then, variables=variables)
+
+
+@app.command()
+def lock(
+    inventory: Inventory = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("pdlab.lock.yml"),
+    limit: Limit = None,
+    extra_vars: ExtraVars = None,
+) -> None:
+    """Write what is deployed to a lock file: versions, patches, model, environment and flags."""
+    from pdlab.lockfile import LockError, write_lock
+    from pdlab.locking import lock_now
+
+    try:
+        made = lock_now(options_of(inventory, limit=limit, extra_vars=extra_vars), err)
+        write_lock(made, output)
+    except LockError as error:
+        fail(str(error), error.status)
+    for name, host in made.hosts.items():
+        packages, services = len(host.engine.packages), ", ".join(host.services)
+        line = f"{name}: {packages} packages, model {made.model.served_name}, {services}"
+        out.print(line, soft_wrap=True, markup=False)
+    out.print(f"lock: {output}", soft_wrap=True, markup=False)
+
+
+@app.command()
+def bundle(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
+    inventory: Inventory = None,
+    locked: Annotated[
+        Path | None, typer.Option("--locked", help="A lock file: its engine, and the file itself.")
+    ] = None,
+    python: Annotated[
+        list[str] | None,
+        typer.Option(help="Python version of controller and boxes; may be repeated. Default: this one's."),
+    ] = None,
+    machine: Annotated[str, typer.Option(help="x86_64 or aarch64.")] = "x86_64",
+    glibc: Annotated[str, typer.Option(help="Oldest glibc that it shall run on.")] = "2.35",
+    index_url: Annotated[str | None, typer.Option(help="Package index instead of the configured one.")] = None,
+    with_inventory: Annotated[bool, typer.Option("--with-inventory", help="Put the inventory in, too.")] = False,
+    extra_vars: ExtraVars = None,
+) -> None:
+    """Make a folder from which a controller and a box are built without a network."""
+    from pdlab.bundle import BundleError, Sources, Target, make_bundle, own_sources
+    from pdlab.lockfile import LockError, read_lock
+    from pdlab.locking import lock_now
+
+    options = options_of(inventory, extra_vars=extra_vars)
+    try:
+        target = Target(tuple(python or [f"{sys.version_info.major}.{sys.version_info.minor}"]), machine, glibc)
+        engine = read_lock(locked) if locked else lock_now(options, err, look=False, reach=False)
+        sources = own_sources(engine.requirements.values())
+        files = {"pdlab.lock.yml": locked} if locked else {}
+        if with_inventory:
+            files["inventory"] = options.inventory
+        make_bundle(output, target, Sources(sources.requirements, files), index_url=index_url, say=out.print)
+    except LockError as error:
+        fail(str(error), error.status)
+    except BundleError as error:
+        fail(str(error), Exit.ERROR)
+    size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
+    out.print(f"bundle: {output} ({size / 1e9:.1f} GB); {output}/README.md says how to use it", soft_wrap=True)
 
 
 @app.command()
@@ -234,7 +338,7 @@ def bench(
     """Run the sweep through the router and report it."""
     options = options_of(inventory, limit=limit, tags="ready,benchmark,report", extra_vars=extra_vars, verbose=verbose)
     variables = {"pd_benchmark": {"sweep": sweep}} if sweep else {}
-    run_chain("site", options, runs_dir, as_json=as_json, **variables)
+    run_chain("site", options, runs_dir, as_json=as_json, variables=variables)
 
 
 @app.command()
@@ -265,9 +369,13 @@ def preflight(
 
 def judge_boxes(options: PlaybookOptions, written: list[str]) -> tuple[list[dict[str, Any]], Exit]:
     """Verdicts on recordings instead of hosts. Ends the program when a recording fits no host of the plan."""
+    # What comes after is loaded while ansible-playbook reads the inventory.
+    with ThreadPoolExecutor(1) as later:
+        for name in ("pdlab.preflight", "pdlab.tables"):
+            later.submit(import_module, name)
+        document = plan_of(options)
     from pdlab.preflight import BoxError, boxes_of, judge_recordings
 
-    document = plan_of(options)
     try:
         records = judge_recordings(document, boxes_of(written, list(document["hosts"])))
     except BoxError as error:

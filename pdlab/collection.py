@@ -15,6 +15,11 @@ def ansible_config() -> Path:
     return CHECKOUT / "ansible.cfg" if CHECKOUT else PACKAGE / "ansible.cfg"
 
 
+def collection_root() -> Path:
+    """The collection itself: roles, plugins, playbooks."""
+    return CHECKOUT or PACKAGE.parent / "ansible_collections" / "pdlab" / "pdlab"
+
+
 def inventories() -> Path:
     """Directory of the inventories that pdlab ships."""
     return CHECKOUT / "inventory" if CHECKOUT else PACKAGE / "inventory"

@@ -17,6 +17,7 @@ class Exit(IntEnum):
     WRONG_ANSWER = 5
     BENCHMARK_FAILED = 6
     BUSY = 7
+    DIFFERS = 8
     CANCELLED = 130
 
 

@@ -104,11 +104,27 @@ def yaml_comment(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
+class _OneLine(yaml.SafeDumper):
+    """Texts with line breaks or control characters in double quotes, where they are escaped and not folded."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if data.isprintable() else '"')
+
+
+_OneLine.add_representer(str, _OneLine.represent_str)
+
+
 def _dumped(value: Any) -> str:
     # Line breaks beyond ASCII would be folded like others.
     plain = all(text.isprintable() for text in _texts(value))
-    dumped = yaml.safe_dump(
-        value, default_flow_style=True, allow_unicode=plain, width=float("inf"), sort_keys=False, explicit_end=False
+    dumped = yaml.dump(
+        value,
+        Dumper=_OneLine,
+        default_flow_style=True,
+        allow_unicode=plain,
+        width=float("inf"),
+        sort_keys=False,
+        explicit_end=False,
     )
     return dumped.removesuffix("\n").removesuffix("\n...")
 

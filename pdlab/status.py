@@ -61,8 +61,8 @@ def build_status(outcome: Outcome) -> Status:
         action = entry.action.removeprefix(f"{COLLECTION}.")
         if action == "pd_server":
             services += [_service(entry.host, result) for result in entry.each()]
-        elif action in ("locked_venv", "model_files"):
-            name = {"locked_venv": "engine", "model_files": "model"}[action]
+        elif action in ("locked_venv", "existing_engine", "model_files"):
+            name = {"locked_venv": "engine", "existing_engine": "engine", "model_files": "model"}[action]
             parts.append(_part(name, entry))
     ok = all(part.as_declared for part in parts) and all(
         service.as_declared and service.state == "running" for service in services

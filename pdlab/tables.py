@@ -26,6 +26,7 @@ from pdlab.results import REHEARSAL_NOTE, SAMPLES_NEEDED, Point, Report
 
 if TYPE_CHECKING:
     from pdlab.dry_run import DryRun
+    from pdlab.rebuild import Change
     from pdlab.status import PartState, ServiceState, Status
 
 WIDTH = 80
@@ -111,7 +112,7 @@ def verdict_table(record: Mapping[str, Any], width: int = WIDTH, everything: boo
 
 
 def plan_table(plan: Mapping[str, Any], width: int = WIDTH) -> RenderableType:
-    """What would run where."""
+    """What would run where, and what the engine rules say of it."""
     table = _table(f"REHEARSAL: {REHEARSAL_NOTE}" if plan.get("rehearsal") else None, WARNING)
     for header in ("name", "role", "host", "address", "other ports", "device", "NUMA"):
         table.add_column(header, overflow="fold", no_wrap=header in ("address", "device"))
@@ -125,7 +126,7 @@ def plan_table(plan: Mapping[str, Any], width: int = WIDTH) -> RenderableType:
             Text(f"GPU {format_list(set(gpus))}" if gpus else as_text(part.get("device")) or ""),
             _numa(part),
         )
-    return table
+    return Group(table, *_engine_notes(plan))
 
 
 def plan_details(plan: Mapping[str, Any], run: DryRun | None = None) -> Text:
@@ -157,6 +158,51 @@ def plan_details(plan: Mapping[str, Any], run: DryRun | None = None) -> Text:
     return text
 
 
+# How a verdict of an engine rule is told: its effect, or its state where nothing was done.
+_RULE_WORDS = {
+    "correct": ("added", GOOD),
+    "warn": ("WARNING", WARNING),
+    "allow": ("fine", SOFT),
+    "refuse": ("REFUSED", BAD),
+}
+_STATE_WORDS = {"undecided": ("open", SOFT), "off": ("switched off", WARNING)}
+
+
+def _engine_notes(plan: Mapping[str, Any]) -> list[RenderableType]:
+    """The profile of the environment, what it offers, and what the engine rules say, grouped by rule."""
+    collectives, rules = as_mapping(plan.get("collectives")), as_mapping(plan.get("engine_rules"))
+    if not collectives:
+        return []
+    versions = sorted({as_text(version) or "unknown" for version in as_mapping(rules.get("sglang")).values()})
+    default = "" if collectives.get("declared") else " (default)"
+    notes: list[RenderableType] = [
+        Text(f"collectives {collectives.get('profile')}{default}, sglang {', '.join(versions)}", style="bold")
+    ]
+    offered = sorted({(str(offer["name"]), str(offer["value"])) for offer in as_rows(collectives.get("offers"))})
+    if offered:
+        names = ", ".join(f"{name}={value}" for name, value in offered)
+        notes.append(
+            Padding(Text(f"offered, not set: {names}; docs/collectives.md says for what", style=SOFT), (0, 0, 0, 2))
+        )
+    grouped: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for verdict in as_rows(rules.get("verdicts")):
+        grouped.setdefault((str(verdict["state"]), str(verdict["rule"]), str(verdict["seen"])), []).append(verdict)
+    for (state, rule, seen), alike in grouped.items():
+        first = alike[0]
+        word, style = _STATE_WORDS.get(state) or _RULE_WORDS[str(first["effect"])]
+        flags = " ".join(f"--{name} {value}" for name, value in as_mapping(first.get("flags")).items())
+        note = Text(f"{word} {flags}".rstrip(), style=style)
+        servers = ", ".join(str(verdict["server"]) for verdict in alike)
+        note.append(f" for {servers}: {seen}: {first['why']}", style=_REASON)
+        if state == "undecided":
+            note.append(f"; waits for {', '.join(str(need) for need in as_list(first.get('needs')))}")
+        elif first.get("cure") and first["effect"] == "warn":
+            note.append(f"\n-> {first['cure']}", style="bold")
+        note.append(f" (rule {rule})", style=SOFT)
+        notes.append(Padding(note, (0, 0, 0, 2)))
+    return notes
+
+
 def status_table(status: Status, width: int = WIDTH) -> RenderableType:
     """What runs now, and what of it differs from the inventory."""
     table = _table()
@@ -176,6 +222,20 @@ def status_table(status: Status, width: int = WIDTH) -> RenderableType:
         table.add_row(Text(part.name), "", Text(part.host), "", "", "", _declared(part.as_declared))
     items: list[ServiceState | PartState] = [*status.services, *status.parts]
     return Group(table, *(Text(f"{item.name} on {item.host}: {reason}") for item in items for reason in item.why))
+
+
+def changes_table(changes: list[Change], width: int = WIDTH) -> RenderableType:
+    """What a rebuild found otherwise than it left it."""
+    if not changes:
+        return Text("nothing differed; the engine's environment was built anew")
+    table = _table("what differed")
+    hosts = {change.host for change in changes}
+    for header in (*(["host"] if len(hosts) > 1 else []), "part", "what", "before", "after"):
+        table.add_column(header, overflow="fold")
+    for change in changes:
+        row = [change.part, change.what, change.before or "-", change.after or "-"]
+        table.add_row(*(Text(cell) for cell in ([change.host, *row] if len(hosts) > 1 else row)))
+    return table
 
 
 def plain(renderable: RenderableType, width: int = WIDTH) -> str:

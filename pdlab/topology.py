@@ -21,12 +21,16 @@ class _Model(BaseModel):
 
 
 class Model(_Model):
-    """The checkpoint that all servers load. `repo` to `size_gib` belong to the source hub."""
+    """The checkpoint that all servers load. `repo` to `size_gib` belong to the source hub.
+
+    `architecture` and `quantization` are what the inventory declares, null where it does not.
+    """
 
     source: Literal["canary", "local", "hub"]
     path: str
     served_name: str
     revision: str | None = None
+    architecture: str | None = None
     repo: str | None = None
     endpoint: str | None = None
     exclude: list[str] = []
@@ -39,6 +43,7 @@ class Host(_Model):
     """A machine: the address at which others reach it, and where pdlab lives on it, and as whom its servers run.
 
     `engine_lock` null means the lock that goes with the device: cpu or cuda13.
+    `engine_existing`: pdlab did not build the engine. `engine_pythonpath`: folders before the interpreter's own.
     """
 
     address: str | None
@@ -46,6 +51,8 @@ class Host(_Model):
     engine_python: str
     engine_lock: str | None = None
     service_manager: Literal["auto", "systemd", "supervisor"] = "auto"
+    engine_pythonpath: list[str] = []
+    engine_existing: bool = False
     local: bool
     user: str | None = None
 
@@ -146,6 +153,48 @@ class Benchmark(BaseModel):
     points: list[Point]
 
 
+class Offer(_Model):
+    """A variable that could be set for a server and is not; writing it into the server's env takes it."""
+
+    server: str
+    name: str
+    value: str
+    why: str
+    source: str
+
+
+class Collectives(_Model):
+    """The profile of the NCCL, UCX and SGLang environment, whether the inventory names it, and what is offered."""
+
+    profile: Literal["pcie", "nvlink", "off"]
+    declared: bool
+    offers: list[Offer]
+
+
+class RuleVerdict(_Model):
+    """What an engine rule says of a server. `flags` were added; `needs` names what an undecided rule waits for."""
+
+    server: str
+    rule: str
+    effect: Literal["allow", "warn", "correct", "refuse"]
+    state: Literal["holds", "undecided", "off"]
+    seen: str
+    why: str
+    cure: str | None
+    source: str
+    flags: Flags
+    needs: list[str]
+
+
+class EngineRules(_Model):
+    """The engine rules as far as the inventory decides them. `sglang` is the locked version by host."""
+
+    sglang: dict[str, str | None]
+    compute_capability: str | None
+    off: list[str]
+    verdicts: list[RuleVerdict]
+
+
 class Plan(_Model):
     """What runs where, with every default derived."""
 
@@ -157,6 +206,8 @@ class Plan(_Model):
     servers: Annotated[list[Server], Field(min_length=1)]
     router: Router | None
     reference: Server | None
+    collectives: Collectives
+    engine_rules: EngineRules
     answers: list[Answer]
     oracle: Oracle
     benchmark: Benchmark

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / ".collections"))
 
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_case import locked_version  # noqa: E402
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import resolve  # noqa: E402
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars  # noqa: E402
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables import PER_HOST  # noqa: E402
@@ -46,7 +47,9 @@ def plan_of(name: str) -> dict[str, Any]:
     own = {key: value for key, value in variables.items() if key in PER_HOST}
     shared = {key: value for key, value in variables.items() if key not in PER_HOST}
     known = HostVars(host, ansible_host=reached["ansible_host"], variables=own)
-    plan, faults = resolve(shared, [known], sweeps["benchmark_sweeps"])
+    lock = (ROOT / "roles" / "engine" / "files" / "locks" / "cuda13.txt").read_text(encoding="utf-8")
+    versions = {host: locked_version(lock)}
+    plan, faults = resolve(shared, [known], sweeps["benchmark_sweeps"], engine_versions=versions)
     if plan is None:
         raise ValueError("\n".join(map(str, faults)))
     return plan

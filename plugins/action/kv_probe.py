@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.pdlab.pdlab.plugins.module_utils import kv_probe_result
+from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import KV
 from ansible_collections.pdlab.pdlab.plugins.plugin_utils.recorded import RecordedAction
 
 
@@ -13,7 +13,5 @@ class ActionModule(RecordedAction):
     """See the module's documentation."""
 
     def from_sight(self, arguments: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any] | None:
-        if arguments.get("force"):
-            return None
-        result = kv_probe_result.kept_result(seen, {**kv_probe_result.DEFAULTS, **arguments})
+        result = KV.result(seen, arguments)
         return None if result is None else {"changed": False, "kept": True, **result}

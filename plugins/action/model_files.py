@@ -25,7 +25,18 @@ POLL_WAIT_S = 3.0
 LINE_EVERY_S = 3.0
 # What of the options a step of the download needs beside its state.
 JOB_OPTIONS = ("root", "service_manager", "lease_s", "wait_s")
-DOWNLOAD_OPTIONS = (*JOB_OPTIONS, "path", "python", "repo", "revision", "endpoint", "exclude", "margin_gib", "token")
+DOWNLOAD_OPTIONS = (
+    *JOB_OPTIONS,
+    "path",
+    "python",
+    "pythonpath",
+    "repo",
+    "revision",
+    "endpoint",
+    "exclude",
+    "margin_gib",
+    "token",
+)
 
 display = Display()
 

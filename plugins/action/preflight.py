@@ -3,15 +3,23 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.pdlab.pdlab.plugins.module_utils import preflight_rules as rules
+from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import COLLECTIVES, KV
+from ansible_collections.pdlab.pdlab.plugins.module_utils.probe_options import probe_options
 from ansible_collections.pdlab.pdlab.plugins.plugin_utils.recorded import RecordedAction
+
+PROBES = {"kv": KV, "collectives": COLLECTIVES}
 
 
 class ActionModule(RecordedAction):
-    """Options: plan, run_dir, record, timeout_s. Returns facts and verdicts; never changes anything."""
+    """Options: plan, run_dir, record, timeout_s. Returns facts and verdicts.
+
+    Changes nothing. Where GPUs are idle and the engine is there, KV memory and collectives are tried on them.
+    """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         self.record = f"preflight-{(task_vars or {}).get('inventory_hostname')}"
@@ -32,6 +40,7 @@ class ActionModule(RecordedAction):
         )
         if looked.get("failed") or "facts" not in looked:
             return dict(looked)
+        looked["facts"]["probes"] = self._tried(looked["facts"], plan, host, task_vars)
         judged = rules.judged(looked["facts"], plan, host)
         forbidding, doubtful = rules.vetoes(judged["verdicts"]), rules.warnings(judged["verdicts"])
         result: dict[str, Any] = {
@@ -44,3 +53,38 @@ class ActionModule(RecordedAction):
             lines = [f"{host} cannot be deployed to ({count}):", *(rules.line(verdict) for verdict in forbidding)]
             result.update(failed=True, msg="\n".join(lines))
         return result
+
+    def _tried(
+        self, facts: dict[str, Any], plan: dict[str, Any], host: str, task_vars: dict[str, Any]
+    ) -> dict[str, dict[str, Any]]:
+        """What the probes say of this host; a kept result of this boot is taken, and nothing is started in check mode."""
+        kept = facts.get("kept") or {}
+        path = os.path.dirname(os.path.dirname(plan["hosts"][host]["engine_python"]))
+        fingerprint = ((kept.get("environments") or {}).get(path) or {}).get("stamp", {}).get("fingerprint")
+        obstacle = _obstacle(facts, plan, host)
+        tried = {}
+        for name, options in probe_options(plan, host).items():
+            if options is None or plan["device"] != "cuda":
+                continue
+            options = {**options, "fingerprint": fingerprint}
+            probe = PROBES[name]
+            result = probe.result(kept[probe.name], options) if kept.get(probe.name) else None
+            if result is None and obstacle is None and not self._task.check_mode:
+                result = self._execute_module(
+                    module_name=f"pdlab.pdlab.{probe.name}", module_args=options, task_vars=task_vars
+                )
+                result.setdefault("ok", False)
+                result.setdefault("why", result.get("msg"))
+            tried[name] = result or {"ok": None, "why": obstacle or "not tried in check mode"}
+        return tried
+
+
+def _obstacle(facts: dict[str, Any], plan: dict[str, Any], host: str) -> str | None:
+    """Why nothing can be tried now, or None."""
+    if not facts.get("engine"):
+        return "not tried yet, the engine is not installed"
+    if not facts["gpu"]["gpus"]:
+        return "not tried, there is no GPU"
+    used = {gpu for server in plan["servers"] if server["host"] == host for gpu in server["gpus"]}
+    busy = [gpu for gpu in facts["gpu"]["gpus"] if gpu["index"] in used and gpu["processes"]]
+    return "not tried, servers run on these GPUs" if busy else None

@@ -11,6 +11,7 @@ import yaml
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.vars.hostvars import HostVarsVars
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_case import locked_version
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, Faults, in_file_order
 from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import pending, place
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import part_of, resolve
@@ -27,6 +28,8 @@ PREFIX = "pd_"
 COLLECTION = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Where the playbooks keep what was seen of a box: preflight's result, or an earlier one of this action.
 SEEN_IN = (("pdlab_box", "facts"), ("pdlab_topology", "box"))
+LOCKS = os.path.join(COLLECTION, "roles", "engine", "files", "locks")
+LOCK_NAMES = ("cpu", "cuda13")
 SWEEPS = os.path.join(COLLECTION, "roles", "benchmark", "vars", "sweeps.yml")
 
 
@@ -55,7 +58,13 @@ class ActionModule(ActionBase):
             )
         variables, hosts, origins, faults = self._read(names, task_vars["hostvars"])
         shared, differing = split(variables, origins)
-        plan, found = resolve(shared, hosts, _presets(options["sweeps"]), _first_origins(origins))
+        plan, found = resolve(
+            shared,
+            hosts,
+            _presets(options["sweeps"]),
+            _first_origins(origins),
+            {name: locked_engine(variables[name]) for name in names},
+        )
         # A variable that cannot be read is missing, too: only the first reason helps.
         unread = {fault.key for fault in faults}
         faults += differing + [fault for fault in found if fault.key.split(" of ")[0] not in unread]
@@ -129,6 +138,19 @@ def _seen(names: list[str], hostvars: Any) -> dict[str, Any]:
             if isinstance(facts, Mapping) and {"gpu", "numa"} <= set(facts):
                 found.setdefault(name, plain(facts))
     return found
+
+
+def locked_engine(variables: Mapping[str, Any]) -> str | None:
+    """The version of sglang that a host's lock pins, or None where the lock cannot be read here."""
+    engine = variables.get("pd_engine")
+    lock = engine.get("lock") if isinstance(engine, Mapping) else None
+    lock = str(lock or ("cpu" if variables.get("pd_device") == "cpu" else "cuda13"))
+    path = os.path.join(LOCKS, f"{lock}.txt") if lock in LOCK_NAMES else os.path.expanduser(lock)
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return locked_version(stream.read())
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ Flags are those of sglang 0.5.23 (`python -m sglang.benchmark.serving --help`).
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import SYSTEM_PATH, flag_arguments
@@ -114,7 +114,7 @@ def client_argv(point: Mapping[str, Any], target: Mapping[str, Any]) -> list[str
     return [target["python"], "-m", CLIENT_MODULE, *flag_arguments(own)]
 
 
-def client_environment(python: str, home: str) -> dict[str, str]:
+def client_environment(python: str, home: str, pythonpath: Sequence[str] = ()) -> dict[str, str]:
     """The client's whole environment. It never asks a model hub: all that it needs lies on the target."""
     return {
         "PATH": posixpath.dirname(python) + ":" + SYSTEM_PATH,
@@ -124,6 +124,7 @@ def client_environment(python: str, home: str) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        **({"PYTHONPATH": ":".join(pythonpath)} if pythonpath else {}),
     }
 
 

@@ -8,9 +8,39 @@ module_util therefore reaches the target without a copy task of its own.
 from __future__ import annotations
 
 import inspect
+import json
+import os
+from collections.abc import Mapping, Sequence
 from types import ModuleType
+from typing import Any
+
+from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched
+
+# Without them an interpreter may not find the engine's packages and libraries.
+OF_THE_INTERPRETER = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
 
 
 def command(python: str, script: ModuleType, *arguments: str) -> list[str]:
     """The argv that runs `script` (an imported stand-alone module_util) under another interpreter."""
     return [python, "-c", inspect.getsource(script), *arguments]
+
+
+def run_for_document(
+    python: str, script: ModuleType, arguments: Sequence[str], timeout_s: float, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """Run a script that prints one JSON object with `ok`; that object, or {"ok": False, "why": its last lines}.
+
+    Of `environment`, a server's, the script inherits what its interpreter needs.
+    """
+    inherited = {name: environment[name] for name in OF_THE_INTERPRETER if name in environment}
+    argv = command(python, script, *arguments)
+    done = run_watched(argv, timeout_s=timeout_s, env={**os.environ, **inherited})
+    for line in reversed(done.stdout.strip().splitlines()):
+        try:
+            document = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(document, dict) and "ok" in document:
+            return document
+    tail = "\n".join((done.stderr or done.stdout).strip().splitlines()[-10:])
+    return {"ok": False, "why": f"the probe ended with exit status {done.rc} and no result: {tail}"}

@@ -86,6 +86,7 @@ def hash_slice(
     with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
         futures = [pool.submit(one, name) for name in waiting]
         try:
+            tick()  # also when all is done at once
             while not all(future.done() for future in futures):
                 concurrent.futures.wait(futures, timeout=0.2)
                 tick()

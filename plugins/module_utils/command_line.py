@@ -12,12 +12,15 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-PREFILL = "prefill"
-DECODE = "decode"
-COLOCATED = "colocated"
-ROUTER = "router"
+from ansible_collections.pdlab.pdlab.plugins.module_utils import server_roles
+from ansible_collections.pdlab.pdlab.plugins.module_utils.collectives import always_set
+
+PREFILL = server_roles.PREFILL
+DECODE = server_roles.DECODE
+COLOCATED = server_roles.COLOCATED
+ROUTER = server_roles.ROUTER
+ENGINE_ROLES = server_roles.ENGINE_ROLES
 CUDA = "cuda"
-ENGINE_ROLES = (PREFILL, DECODE, COLOCATED)
 
 # The router's own defaults leave it useless for up to a minute after a prefill's restart, while its /readiness says
 # 200, and repeat a request on servers that may be dead. Measured in docs/decisions/0004-router.md.
@@ -136,8 +139,8 @@ def server_argv(server: Mapping[str, Any]) -> list[str]:
 def server_environment(server: Mapping[str, Any]) -> dict[str, str]:
     """The whole environment of a server's process; nothing is inherited from whoever starts it.
 
-    SGLANG_HOST_IP pins the rank address, which otherwise depends on the default route (sglang
-    utils/network.py). SGLANG_CRASH_ON_NUMA_BIND_FAILURE turns a wrong GPU to node map into a failed start.
+    What every engine server gets stands with its reasons in collectives.py; `env` holds what a profile and the
+    inventory add, and wins.
     """
     python = server["python"]
     environment = {
@@ -147,13 +150,7 @@ def server_environment(server: Mapping[str, Any]) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
     }
     if server["role"] in ENGINE_ROLES:
-        environment["HF_HUB_OFFLINE"] = "1"
-        environment["SGLANG_HOST_IP"] = server["address"]
-        if server["device"] == "cuda":
-            # CUDA's own order is by speed; the inventory counts GPUs as nvidia-smi does, along the bus.
-            environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        if server.get("numa_node") is not None:
-            environment["SGLANG_CRASH_ON_NUMA_BIND_FAILURE"] = "1"
+        environment.update(always_set(server))
     if server.get("user"):
         # The engine's folder is root's, and /tmp goes with the service: what is compiled is kept at home.
         environment["PYTHONPYCACHEPREFIX"] = posixpath.join(server["home"], ".cache", "pycache")

@@ -84,7 +84,7 @@ def hub_options(options: Mapping[str, Any]) -> list[str]:
     return [*words, "--margin-bytes", str(int(options["margin_gib"] * 2**30))]
 
 
-def environment(python: str, home: str, endpoint: str | None) -> dict[str, str]:
+def environment(python: str, home: str, endpoint: str | None, pythonpath: Sequence[str] = ()) -> dict[str, str]:
     """The download's whole environment, less what is secret (huggingface_hub's documented variables)."""
     return {
         "HOME": home,
@@ -101,6 +101,7 @@ def environment(python: str, home: str, endpoint: str | None) -> dict[str, str]:
         "PATH": os.pathsep.join([os.path.dirname(python), "/usr/local/bin", "/usr/bin", "/bin"]),
         "PYTHONUNBUFFERED": "1",
         **({"HF_ENDPOINT": endpoint} if endpoint else {}),
+        **({"PYTHONPATH": os.pathsep.join(pythonpath)} if pythonpath else {}),
     }
 
 
@@ -122,7 +123,7 @@ def definition(files: JobFiles, options: Mapping[str, Any]) -> ServiceDefinition
         name=SERVICE,
         description=f"pdlab download of {options['repo']}",
         argv=(*keeper, *script),
-        environment=environment(python, files.directory, options["endpoint"]),
+        environment=environment(python, files.directory, options["endpoint"], options["pythonpath"]),
         working_directory=files.directory,
         log_path=files.log,
         restart=NEVER,

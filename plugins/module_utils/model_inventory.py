@@ -22,6 +22,7 @@ HASHED_WHOLE_BYTES = 64 * 1024 * 1024
 SAMPLES = 16
 SAMPLE_BYTES = 64 * 1024
 SCHEMA = 1
+NOTHING: dict[str, Any] = {"files": {}, "whole": False, "quantization": None}
 
 Files = dict[str, dict[str, Any]]
 
@@ -87,21 +88,24 @@ def memory_path(root: str, path: str) -> str:
 
 
 def remembered(root: str | None, path: str) -> dict[str, Any]:
-    """What was found last time: {"files": inventory, "whole": bool}; nothing when that is not known."""
+    """What was found last time: {"files": inventory, "whole": bool, "quantization": mapping or null}."""
     if root is None:
-        return {"files": {}, "whole": False}
+        return dict(NOTHING)
     try:
         with open(memory_path(root, path), encoding="utf-8") as stream:
             memory = json.load(stream)
     except (OSError, ValueError):
         memory = None
     if not isinstance(memory, dict) or memory.get("schema") != SCHEMA or not isinstance(memory.get("files"), dict):
-        return {"files": {}, "whole": False}
+        return dict(NOTHING)
     return memory
 
 
-def remember(root: str | None, path: str, files: Files, whole: bool) -> None:
-    """Keep an inventory for next time. Raises OSError."""
+def remember(
+    root: str | None, path: str, files: Files, whole: bool, quantization: Mapping[str, str] | None = None
+) -> None:
+    """Keep for next time what was found; `whole` when nothing was missing. Raises OSError."""
     if root is not None:
         os.makedirs(state_dir(root), exist_ok=True)
-        write_json(memory_path(root, path), {"schema": SCHEMA, "path": path, "files": files, "whole": whole})
+        found = {"files": files, "whole": whole, "quantization": quantization}
+        write_json(memory_path(root, path), {"schema": SCHEMA, "path": path, **found})

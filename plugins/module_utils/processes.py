@@ -332,6 +332,11 @@ class _Tail:
         return bytes(self._data).decode("utf-8", "replace")
 
 
+def with_pythonpath(folders: Sequence[str]) -> dict[str, str] | None:
+    """Our own environment with folders in front of a Python child's path; None, which inherits ours, without any."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)} if folders else None
+
+
 def run_watched(
     argv: Sequence[str],
     timeout_s: float,

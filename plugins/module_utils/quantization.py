@@ -55,6 +55,15 @@ def quantization_of(path: str) -> dict[str, str]:
     return {"label": label, "method": method, "source": source}
 
 
+def architecture_of(path: str) -> str | None:
+    """The first of config.json's architectures, which is the one that the engine takes; None when it names none.
+
+    Raises ValueError when config.json is no JSON mapping.
+    """
+    architectures = (_read(path, "config.json") or {}).get("architectures")
+    return str(architectures[0]) if isinstance(architectures, list) and architectures else None
+
+
 def mismatch(found: Mapping[str, str], declared: str | None) -> str | None:
     """Say that a checkpoint is not quantized as the inventory says, or None when it is (or nothing is said)."""
     if declared is None or declared == found["label"]:

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import (
     SUPERVISOR,
@@ -52,3 +54,27 @@ def choose(manager: str, root: str, supervisord: str | None = None) -> ServiceMa
     if chosen_kind(manager) == SYSTEMD:
         return SystemdManager(root)
     return SupervisorManager(root, supervisord or under(root, "supervisor", "venv", "bin", "supervisord"))
+
+
+def services_of(root: str) -> dict[str, dict[str, Any]]:
+    """Every service of pdlab that works below `root`, under whichever manager: {name: {manager, state, definition}}.
+
+    systemd's units are those of the whole host; one that works below another root is another deployment's. Raises
+    OSError when a definition cannot be read.
+    """
+    managers: list[ServiceManager] = [SystemdManager(root)] if chosen_kind(AUTO) == SYSTEMD else []
+    if os.path.isdir(under(root, "supervisor")):
+        managers.append(choose(SUPERVISOR, root))
+    found: dict[str, dict[str, Any]] = {}
+    for manager in managers:
+        for name in manager.services():
+            text = manager.read(name) or ""
+            if manager.kind == SUPERVISOR or works_below(text, root):
+                found[name] = {"manager": manager.kind, "state": manager.status(name).state, "definition": text}
+    return found
+
+
+def works_below(unit: str, root: str) -> bool:
+    """Tell whether a systemd unit's working directory is `root` or lies below it."""
+    escaped = re.escape(root.rstrip("/").replace("%", "%%"))
+    return re.search(rf"^WorkingDirectory={escaped}(/|$)", unit, re.MULTILINE) is not None

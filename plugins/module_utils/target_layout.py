@@ -18,6 +18,8 @@ def engine_dir(root: str) -> str:
 
 # What a virtual environment was built from; written last, so that a half-made one has none.
 VENV_STAMP = "pdlab-lock.json"
+# Below the engine's folder: local distributions for an engine that pdlab did not build.
+EXTRAS = "extras"
 
 
 def engine_python(root: str) -> str:

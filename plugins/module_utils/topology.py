@@ -24,8 +24,16 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import (
 )
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, Faults, in_file_order, suggestion
 from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import asked_binding
+from ansible_collections.pdlab.pdlab.plugins.module_utils.probe_options import probe_options
 from ansible_collections.pdlab.pdlab.plugins.module_utils.shapes import INVALID
-from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import account_home, log_file, under
+from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import (
+    EXTRAS,
+    account_home,
+    engine_dir,
+    log_file,
+    under,
+)
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_engine import equip
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars, expand_home, resolve_hosts
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_ports import (
     Ports,
@@ -64,11 +72,13 @@ def resolve(
     hosts: Sequence[HostVars],
     presets: Mapping[str, Any] | None = None,
     origins: Mapping[str, str] | None = None,
+    engine_versions: Mapping[str, str | None] | None = None,
 ) -> tuple[Plan | None, list[Fault]]:
     """Return (plan, []) or (None, all faults in the order of the inventory's files).
 
     `variables`: the pd_* variables that hold for all hosts, as plain values. `hosts`: the group pdlab.
-    `presets`: benchmark sweeps by name. `origins`: key path -> `file:line`. Raises nothing on bad input.
+    `presets`: benchmark sweeps by name. `origins`: key path -> `file:line`. `engine_versions`: sglang's version by
+    host, where the lock says it. Raises nothing on bad input.
     """
     faults = Faults(origins)
     given = _checked(variables, faults)
@@ -85,8 +95,10 @@ def resolve(
     rules.gpus_are_sound(drafts, device, faults)
     rules.parallelism_fits(drafts, device, faults)
     rules.kv_layouts_agree(drafts, faults)
+    equipment = equip(drafts, given, device, resolved_hosts, engine_versions or {}, faults)
     _check_router_address(router, drafts, used, faults)
     _check_oracle(given, drafts, faults)
+    _check_pythonpath(drafts, router, resolved_hosts, faults)
     ports = _claimed(drafts, router, faults)
     benchmark = resolve_benchmark(variables.get(BENCHMARK), presets or {}, faults)
     model_paths = _model_paths(given, hosts, resolved_hosts, used, faults)
@@ -96,18 +108,21 @@ def resolve(
     fill_ports(ports, drafts)
     if router is not None:
         fill_router_ports(ports, router)
+    rehearsal = given.get("pd_rehearsal", device == "cpu" or given["pd_model"].get("source") == "canary")
+    _add_extras(resolved_hosts, rehearsal)
     servers = [_server(draft, given, device, resolved_hosts, model_paths) for draft in drafts]
     gate = gate_host(servers)
     model = _model(given, model_paths[gate])
     plan: Plan = {
         "schema_version": SCHEMA_VERSION,
-        "rehearsal": given.get("pd_rehearsal", device == "cpu" or model["source"] == "canary"),
+        "rehearsal": rehearsal,
         "device": device,
         "model": model,
         "hosts": resolved_hosts,
         "servers": servers,
         "router": _router(router, servers, resolved_hosts) if router else None,
         "reference": _reference(drafts, given, device, resolved_hosts, model_paths, ports),
+        **equipment,
         "answers": given.get("pd_answers") or [dict(answer) for answer in DEFAULT_ANSWERS],
         "oracle": {"enabled": _is_pd(drafts), "lengths": "auto", **given.get("pd_oracle", {})},
         "benchmark": benchmark,
@@ -122,13 +137,14 @@ def gate_host(servers: Sequence[Mapping[str, Any]]) -> str:
 
 
 def part_of(plan: Plan, host: str) -> dict[str, Any]:
-    """What concerns one host of a plan: {"servers": [...], "router": {...}|None, "gate": bool, "host": {...}}."""
+    """What concerns one host of a plan: {"servers", "router" or None, "gate": bool, "host", "probes"}."""
     router = plan["router"]
     return {
         "servers": [server for server in plan["servers"] if server["host"] == host],
         "router": router if router and router["host"] == host else None,
         "gate": host == gate_host(plan["servers"]),
         "host": plan["hosts"].get(host),
+        "probes": probe_options(plan, host),
     }
 
 
@@ -295,6 +311,28 @@ def _check_oracle(given: Mapping[str, Any], drafts: Sequence[Mapping[str, Any]],
         faults.add("pd_oracle.enabled", problem, "remove it")
 
 
+def _check_pythonpath(
+    drafts: Sequence[Mapping[str, Any]],
+    router: Mapping[str, Any] | None,
+    hosts: Mapping[str, Mapping[str, Any]],
+    faults: Faults,
+) -> None:
+    """PYTHONPATH is how an existing engine is found: a server's own would hide it."""
+    parts = [(rules.key_of(draft), draft) for draft in drafts] + ([("pd_router", router)] if router else [])
+    for key, part in parts:
+        host = hosts.get(part.get("host") or "")
+        if host and host["engine_existing"] and "PYTHONPATH" in (part.get("env") or {}):
+            problem = "would hide what pd_engine.existing.pythonpath gives"
+            faults.add(f"{key}.env.PYTHONPATH", problem, "remove it, and add its folders there")
+
+
+def _add_extras(hosts: Mapping[str, dict[str, Any]], rehearsal: bool) -> None:
+    """The rehearsal distribution lies in a folder of its own where pdlab does not install into the engine."""
+    for host in hosts.values():
+        if rehearsal and host["engine_existing"]:
+            host["engine_pythonpath"] = [*host["engine_pythonpath"], under(engine_dir(host["root"]), EXTRAS)]
+
+
 def _claimed(drafts: Sequence[Mapping[str, Any]], router: Mapping[str, Any] | None, faults: Faults) -> Ports:
     """All ports that the inventory gives, with their clashes noted."""
     ports = Ports()
@@ -344,7 +382,7 @@ def _hub_folder(model: Mapping[str, Any]) -> str:
 
 
 def _model(given: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """The plan's `model`; what only the source hub has, only for it; `quantization` and `warm_up` where they are set."""
+    """The plan's `model`; what only the source hub has, only for it; the rest where it is set."""
     model = given["pd_model"]
     source = model.get("source", "local")
     named = {"canary": "canary", "hub": posixpath.basename(model.get("repo", ""))}
@@ -354,7 +392,7 @@ def _model(given: Mapping[str, Any], path: str) -> dict[str, Any]:
         "served_name": model.get("served_name") or named.get(source) or posixpath.basename(path),
         "revision": model.get("revision"),
     }
-    names = (*(HUB_KEYS if source == "hub" else ()), "quantization", "warm_up")
+    names = (*(HUB_KEYS if source == "hub" else ()), "architecture", "quantization", "warm_up")
     return {**resolved, **{name: model[name] for name in names if name in model}}
 
 
@@ -393,6 +431,8 @@ def _with_process(part: dict[str, Any], host: Mapping[str, Any], url: str) -> di
     """Add what follows from the rest: the interpreter, the command line, the environment, the unit, the log."""
     home = account_home(host["root"]) if host["user"] else host["root"]
     part.update(python=host["engine_python"], home=home, user=host["user"])
+    if host["engine_pythonpath"]:
+        part["env"] = {"PYTHONPATH": ":".join(host["engine_pythonpath"]), **part["env"]}
     return {
         **part,
         "argv": server_argv(part),

@@ -19,6 +19,9 @@ LOOPBACK = "127.0.0.1"
 NOT_A_ROOT = {"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt", "/proc", "/root"}
 NOT_A_ROOT |= {"/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/local", "/var", "/var/lib", "/var/tmp"}
 
+# Keys of pd_engine that say how to build one.
+NOT_BESIDE_EXISTING = ("lock", "python", "overlay")
+
 
 @dataclass(frozen=True)
 class HostVars:
@@ -66,10 +69,10 @@ def split(
 
 
 def resolve_hosts(hosts: Sequence[HostVars], used: Sequence[str], faults: Faults) -> dict[str, dict[str, Any]]:
-    """The plan's `hosts`, all faults noted at once.
+    """The plan's `hosts`: {name: {"address", "root", "service_manager", "local", "user", and of the engine
+    "engine_python", "engine_lock", "engine_pythonpath", "engine_existing"}}.
 
-    {name: {"address", "root", "engine_python", "engine_lock", "service_manager", "local", "user"}}.
-
+    Faults are noted for all hosts at once. `engine_existing`: pdlab did not build it.
     `used` names the hosts that run something: only they need an address, and only one of them may be a loopback.
     """
     found: dict[str, list[Fault]] = {}
@@ -78,12 +81,15 @@ def resolve_hosts(hosts: Sequence[HostVars], used: Sequence[str], faults: Faults
         mine = Faults(host.origins)
         kept = _checked(host, mine)
         root = _root(host, kept.get("pd_root"), mine)
+        existing = _existing_engine(host, kept.get("pd_engine") or {}, root or "/", mine)
         resolved[host.name] = {
             "address": _address(host, kept.get("pd_address"), host.name in used, len(used) > 1, mine),
             "root": root,
-            "engine_python": engine_python(root or "/"),
             "engine_lock": (kept.get("pd_engine") or {}).get("lock"),
             "service_manager": kept.get("pd_service_manager", "auto"),
+            "engine_python": existing["python"] if existing else engine_python(root or "/"),
+            "engine_pythonpath": existing["pythonpath"] if existing else [],
+            "engine_existing": existing is not None,
             "local": host.local,
             "user": kept.get("pd_user"),
         }
@@ -128,6 +134,36 @@ def _root(host: HostVars, written: str | None, faults: Faults) -> str | None:
             "pd_root", f"{root!r} is not pdlab's own", f"give it a directory, for example {root.rstrip('/')}/pdlab"
         )
     return root
+
+
+def _existing_engine(host: HostVars, engine: Mapping[str, Any], root: str, faults: Faults) -> dict[str, Any] | None:
+    """The interpreter and the further folders of an engine that somebody else made, `~` replaced; None without one."""
+    existing = engine.get("existing")
+    if existing is None:
+        return None
+    for name in NOT_BESIDE_EXISTING:
+        if name in engine:
+            problem = "means nothing beside pd_engine.existing: pdlab builds and changes no engine then"
+            faults.add(f"pd_engine.{name}", problem, "remove one of the two")
+    found: dict[str, Any] = {}
+    written = [("python", [existing.get("python")]), ("pythonpath", existing.get("pythonpath", []))]
+    for name, paths in written:
+        found[name] = []
+        for path in (path for path in paths if path is not None):
+            whole = expand_home(path, host)
+            if whole is None:
+                problem = f"{path!r} begins with '~', which only has a meaning on this machine"
+                faults.add(f"pd_engine.existing.{name}", problem, "write the whole path")
+            elif whole == root or whole.startswith(root.rstrip("/") + "/"):
+                problem = f"{whole} lies below pd_root, which is pdlab's own"
+                faults.add(f"pd_engine.existing.{name}", problem, "name an engine outside of it, or remove `existing`")
+            elif ":" in whole and name == "pythonpath":
+                faults.add(
+                    f"pd_engine.existing.{name}", f"{whole} has a ':', which PYTHONPATH cannot carry", "rename it"
+                )
+            else:
+                found[name].append(whole)
+    return {"python": (found["python"] or [""])[0], "pythonpath": found["pythonpath"]}
 
 
 def _address(host: HostVars, written: str | None, used: bool, several: bool, faults: Faults) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import shapes
+from ansible_collections.pdlab.pdlab.plugins.module_utils.collectives import OFF, PROFILES
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import COLOCATED, DECODE, PREFILL
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Faults
 from ansible_collections.pdlab.pdlab.plugins.module_utils.host.variable import HOST
@@ -21,6 +22,7 @@ RESERVED_NAMES = ("router", "reference", "host")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,47}\Z")
 _ACCOUNT = re.compile(r"[a-z_][a-z0-9_-]{0,31}\Z")
 _FLAG = re.compile(r"[a-z0-9][a-z0-9-]*\Z", re.IGNORECASE)
+_CAPABILITY = re.compile(r"\d{1,2}\.\d\Z")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _REPOSITORY = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+\Z")
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
@@ -336,11 +338,37 @@ MODEL = shapes.mapping(
         "quantization": shapes.choice(*QUANTIZATIONS),
         "sha256": _sha256(),
         "warm_up": shapes.boolean(),
+        "architecture": shapes.text("DeepseekV4ForCausalLM"),
     },
     hints={"token": "set pd_hub_token, from a vault", "quant": "did you mean quantization?"},
 )
 # What only the source hub has.
 HUB_KEYS = ("repo", "revision", "endpoint", "exclude", "size_gib")
+
+
+def _collectives() -> Check:
+    """A profile. YAML reads a bare `off` as false, so that is `off`, too."""
+    profile = shapes.choice(*PROFILES)
+
+    def check(faults: Faults, key: str, value: Any) -> Any:
+        return OFF if value is False else profile(faults, key, value)
+
+    return check
+
+
+def _compute_capability() -> Check:
+    """MAJOR.MINOR as nvidia-smi prints it. YAML reads 12.0 as a number."""
+
+    def check(faults: Faults, key: str, value: Any) -> Any:
+        text = str(value) if isinstance(value, (str, float)) and not isinstance(value, bool) else ""
+        if _CAPABILITY.match(text):
+            return text
+        cure = 'write it as `nvidia-smi --query-gpu=compute_cap` prints it, for example "12.0"'
+        faults.add(key, f"{value!r} is no compute capability", cure)
+        return INVALID
+
+    return check
+
 
 # Variables that say the same for all hosts: the check of each, in the order in which faults are listed.
 SHARED: dict[str, Check] = {
@@ -351,6 +379,9 @@ SHARED: dict[str, Check] = {
     "pd_servers": shapes.list_of(SERVER, what="servers, for example `- {name: prefill-0, role: prefill, gpus: [0]}`"),
     "pd_server_args": SERVER_FLAGS,
     "pd_server_env": environment(),
+    "pd_collectives": _collectives(),
+    "pd_compute_capability": _compute_capability(),
+    "pd_engine_rules_off": shapes.list_of(shapes.text("mtp_nvfp4_sm120"), empty=True, what="names of engine rules"),
     "pd_router": ROUTER,
     "pd_answers": shapes.list_of(
         shapes.mapping(
@@ -396,6 +427,14 @@ PER_HOST: dict[str, Check] = {
             "wheelhouse": shapes.path("/srv/wheels"),
             "index_url": shapes.text("https://pypi.org/simple"),
             "uv": shapes.path("/usr/local/bin/uv"),
+            "overlay": shapes.path("/srv/inventory/overlay"),
+            "existing": shapes.mapping(
+                {
+                    "python": shapes.path("/usr/bin/python3"),
+                    "pythonpath": shapes.list_of(shapes.path("/srv/site"), empty=True, what="folders"),
+                },
+                required={"python": "/usr/bin/python3"},
+            ),
         }
     ),
     "pd_host": HOST,

@@ -50,7 +50,11 @@ import json
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pdlab.pdlab.plugins.module_utils.model_inventory import fingerprint, inventory
+from ansible_collections.pdlab.pdlab.plugins.module_utils.model_inventory import (
+    fingerprint,
+    inventory,
+    remembered,
+)
 from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import VENV_STAMP, engine_dir
 
 
@@ -71,7 +75,8 @@ def main() -> None:
     model_path = module.params["model_path"]
     if not os.path.isdir(model_path):
         module.fail_json(msg=f"no model is deployed here ({model_path} does not exist). Run `pdlab deploy` first.")
-    module.exit_json(changed=False, engine_fingerprint=engine, model_fingerprint=fingerprint(inventory(model_path)))
+    files = inventory(model_path, remembered(module.params["root"], model_path)["files"])
+    module.exit_json(changed=False, engine_fingerprint=engine, model_fingerprint=fingerprint(files))
 
 
 if __name__ == "__main__":

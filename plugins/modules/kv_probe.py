@@ -9,12 +9,20 @@ version_added: 0.1.0
 description:
   - Starts two processes with a NIXL agent and a UCX backend each, registers memory of the kind that the KV cache will
     have, writes from one to the other and compares the bytes on the target.
+  - Between GPUs the path is judged, too. KV memory that takes TCP and host memory leaves every server healthy and every
+    request complete, and multiplies the time to the first token; so UCX has to write through C(cuda_ipc), and at no
+    less than a tenth of the speed of a plain copy between the same GPUs.
   - A good result is kept for the engine's fingerprint and this boot, so that a second deployment need not repeat it.
 options:
   python:
     description: The engine's interpreter.
     type: path
     required: true
+  pythonpath:
+    description: Folders that stand in front of the interpreter's own, for an engine that pdlab did not build.
+    type: list
+    elements: path
+    default: []
   memory:
     description: Memory kind, V(dram) for a CPU engine and V(vram) for GPUs.
     type: str
@@ -36,6 +44,13 @@ options:
     description: Directory on the target that keeps the last good result.
     type: path
     required: true
+  environments:
+    description:
+      - Environments of a prefill and of a decode server; the two processes get what decides over the path, variables
+        whose names begin with C(UCX_), C(NIXL_) or C(CUDA_).
+    type: list
+    elements: dict
+    default: []
   timeout_s:
     description: Time limit in seconds.
     type: int
@@ -82,6 +97,10 @@ gib_s:
   description: GiB per second of the write.
   type: float
   returned: when probed
+copy_gib_s:
+  description: GiB per second of a plain copy of the same bytes between the same memories.
+  type: float
+  returned: when probed
 transport:
   description: What UCX says it used, when it says so.
   type: str
@@ -97,65 +116,49 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pdlab.pdlab.plugins.module_utils import kv_probe_result, nixl_probe
-from ansible_collections.pdlab.pdlab.plugins.module_utils.carried_script import command
-from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched
-from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
+from ansible_collections.pdlab.pdlab.plugins.module_utils import nixl_probe
+from ansible_collections.pdlab.pdlab.plugins.module_utils.carried_script import run_for_document
+from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import KV
+from ansible_collections.pdlab.pdlab.plugins.module_utils.kv_path import path_fault
 
 
 def probe(params: dict[str, Any]) -> dict[str, Any]:
-    """Run the probe in the engine's Python; always returns its document."""
+    """Run the probe in the engine's Python and judge the path; always returns its document."""
     arguments = ["--memory", params["memory"], "--bytes", str(params["bytes"])]
     if params["devices"]:
         arguments += ["--devices", ",".join(str(device) for device in params["devices"])]
-    done = run_watched(command(params["python"], nixl_probe, *arguments), timeout_s=params["timeout_s"])
-    for line in reversed((done.stdout or "").strip().splitlines()):
-        try:
-            document = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(document, dict) and "ok" in document:
-            return document
-    tail = "\n".join((done.stderr or done.stdout or "").strip().splitlines()[-10:])
-    return {"ok": False, "why": f"the probe ended with exit status {done.rc} and no result: {tail}"}
+    for index, environment in enumerate(KV.relevant(params["environments"][:2])):
+        arguments += [("--initiator-env", "--target-env")[index], json.dumps(environment)]
+    of_engine = dict(params["environments"][0]) if params["environments"] else {}
+    if params["pythonpath"]:
+        of_engine["PYTHONPATH"] = os.pathsep.join(params["pythonpath"])
+    document = run_for_document(params["python"], nixl_probe, arguments, params["timeout_s"], of_engine)
+    if not document["ok"]:
+        return {**document, "why": f"KV memory does not move over NIXL and UCX on this host: {document['why']}"}
+    fault = path_fault(document)
+    return {**document, "ok": fault is None, "why": fault}
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "python": {"type": "path", "required": True},
+            "pythonpath": {"type": "list", "elements": "path", "default": []},
             "memory": {"type": "str", "choices": ["dram", "vram"], "required": True},
-            "devices": {"type": "list", "elements": "int", "default": kv_probe_result.DEFAULTS["devices"]},
-            "bytes": {"type": "int", "default": kv_probe_result.DEFAULTS["bytes"]},
+            "devices": {"type": "list", "elements": "int", "default": KV.defaults["devices"]},
+            "bytes": {"type": "int", "default": KV.defaults["bytes"]},
+            "environments": {"type": "list", "elements": "dict", "default": KV.defaults["environments"]},
             "fingerprint": {"type": "str"},
             "state_dir": {"type": "path", "required": True},
             "timeout_s": {"type": "int", "default": 90},
             "force": {"type": "bool", "default": False},
+            "seen": {"type": "dict"},
             "run_dir": {"type": "path"},
             "record": {"type": "str"},
-            "seen": {"type": "dict"},
         },
         supports_check_mode=True,
     )
-    params = module.params
-    path = kv_probe_result.result_path(params["state_dir"])
-    kept = kv_probe_result.read_kept(params["state_dir"])
-    result = None if params["force"] else kv_probe_result.kept_result(kept, params)
-    if result is not None:
-        module.exit_json(changed=False, kept=True, **result)
-    if module.check_mode:
-        module.exit_json(changed=False, kept=False, ok=None, msg="nothing is probed in check mode")
-    result = probe(params)
-    if not result["ok"]:
-        module.fail_json(
-            msg=f"KV memory does not move over NIXL and UCX on this host: {result.get('why')}", kept=False, **result
-        )
-    try:
-        os.makedirs(params["state_dir"], exist_ok=True)
-        write_json(path, {"key": kv_probe_result.key_of(params, kept["boot"]), "result": result})
-    except OSError as error:
-        module.fail_json(msg=f"{path} cannot be written: {error}. Free space or make {params['state_dir']} writable.")
-    module.exit_json(changed=False, kept=False, **result)
+    KV.run(module, probe)
 
 
 if __name__ == "__main__":

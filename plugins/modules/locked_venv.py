@@ -9,8 +9,12 @@ version_added: 0.1.0
 description:
   - Builds the environment with uv from a lock file with hashes, beside the old one, and renames it into place when
     it is complete. A half-made environment is therefore never used, and a failed build leaves the old one working.
-  - An environment whose stamp names the same lock, distributions and Python, and whose installed distributions are
-    still the ones recorded, is left alone.
+  - An environment whose stamp names the same lock, distributions, Python and overlay, whose installed distributions
+    are still the ones recorded, and whose patched files are still what the overlay made them, is left alone.
+  - When only the overlay changed, the environment is copied with hard links, the old overlay is taken back there and
+    the new one applied, and the copy is renamed into place. No file is ever written into, since the files are hard
+    links into uv's cache.
+  - A file that the overlay does not fit, or that somebody changed since, is an error that names it.
 options:
   path:
     description: Directory of the environment.
@@ -29,6 +33,11 @@ options:
     type: list
     elements: path
     default: []
+  overlay:
+    description: >-
+      Directory on the controller with unified patches for the installed distributions and a manifest C(overlay.yml)
+      that says for which version each is, why, and the SHA-256 of every file before and after.
+    type: path
   python:
     description:
       - Interpreter to build on. When left out, the first of C(/usr/bin/python3), C(python3.13), C(python3.12),
@@ -74,6 +83,13 @@ options:
     description: Internal. Hash of the local distributions, computed by the action plug-in.
     type: str
     default: ""
+  overlay_sha256:
+    description: Internal. Hash of the overlay, computed by the action plug-in.
+    type: str
+    default: ""
+  overlay_document:
+    description: Internal. The overlay, sent by the action plug-in when it differs from the applied one.
+    type: dict
   wheel_paths:
     description: Internal. Wheels of the local distributions on the target, sent by the action plug-in.
     type: list
@@ -110,6 +126,12 @@ EXAMPLES = r"""
     path: /opt/pdlab/engine
     lock: locks/cuda13.txt
     wheelhouse: /srv/wheels
+
+- name: The same with two patches on top
+  pdlab.pdlab.locked_venv:
+    path: /opt/pdlab/engine
+    lock: locks/cuda13.txt
+    overlay: /srv/inventory/overlay
 """
 
 RETURN = r"""
@@ -126,12 +148,17 @@ python_version:
   type: str
   returned: when the environment exists
 fingerprint:
-  description: Hash over the lock, the local distributions and the Python version.
+  description: Hash over the lock, the local distributions, the Python version and the overlay.
   type: str
   returned: when the environment exists
 packages:
   description: Installed distributions and their versions.
   type: dict
+  returned: when the environment exists
+overlay:
+  description: The applied patches, each with its distribution, version, reason and files.
+  type: list
+  elements: dict
   returned: when the environment exists
 reason:
   description: Why it was, or would be, built.
@@ -153,8 +180,12 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.pdlab.pdlab.plugins.module_utils import overlay as overlays
 from ansible_collections.pdlab.pdlab.plugins.module_utils import venv_state
+from ansible_collections.pdlab.pdlab.plugins.module_utils.environment_files import change, copy_of_links, site_packages
+from ansible_collections.pdlab.pdlab.plugins.module_utils.overlay import OverlayError
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched
+from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
 from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import VENV_STAMP
 
 CANDIDATES = ("/usr/bin/python3", "python3.13", "python3.12", "python3.11", "python3")
@@ -189,6 +220,7 @@ class LockedVenv:
         self.path = self.params["path"]
         self.state = venv_state.read_venv(self.path)
         self.stamp: dict[str, Any] = self.state["stamp"]
+        self.applied: dict[str, Any] = self.state["overlay"]
 
     def wanted(self, python_version: str) -> dict[str, Any]:
         """The stamp of an environment that is what it should be."""
@@ -197,8 +229,53 @@ class LockedVenv:
             "distributions_sha256": self.params["distributions_sha256"] or "",
             "python_version": python_version,
         }
+        if self.params["overlay_sha256"]:
+            parts["overlay_sha256"] = self.params["overlay_sha256"]
         text = json.dumps(parts, sort_keys=True)
         return {**parts, "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:16]}
+
+    def check_patched_files(self) -> None:
+        """Fail with every file that is not what the applied overlay made it."""
+        faults = self.state["overlay_faults"]
+        if faults:
+            listed = "\n".join(f"- {fault}" for fault in faults)
+            self.module.fail_json(
+                msg=f"the overlay of {self.path} is changed or half applied:\n{listed}\n"
+                f"What to do: {overlays.REBUILD}.",
+                faults=faults,
+            )
+
+    def patched(self, path: str, packages: dict[str, str], apply_it: bool = True) -> None:
+        """Take the applied overlay back in an environment, then apply the wanted one. Fails before any change.
+
+        Without `apply_it` nothing is written: it only fails where it would.
+        """
+        contents: dict[str, bytes | None] = {}
+        read = venv_state.reader(path)
+        wanted = self.params["overlay_document"] if self.params["overlay_sha256"] else {}
+        try:
+            if self.applied:
+                contents = overlays.taken_back(self.applied, read)
+            if wanted:
+                between = dict(contents)
+                new = overlays.applied(wanted, packages, lambda name: between[name] if name in between else read(name))
+                contents = {**contents, **new}
+        except OverlayError as error:
+            listed = "\n".join(f"- {line}" for line in str(error).splitlines())
+            self.module.fail_json(msg=f"the overlay does not fit {self.path}; nothing was changed:\n{listed}")
+        if not apply_it:
+            return
+        owners = {
+            name: patch["distribution"]
+            for document in (self.applied, wanted)
+            for patch in (document or {}).get("patches", [])
+            for name in patch["files"]
+        }
+        change(site_packages(path)[0], contents, owners)
+        if wanted:
+            write_json(os.path.join(path, overlays.APPLIED), wanted)
+        elif os.path.lexists(os.path.join(path, overlays.APPLIED)):
+            os.unlink(os.path.join(path, overlays.APPLIED))
 
     def find_python(self) -> tuple[str, str]:
         """The interpreter to build on and its version. Fails with what was looked at."""
@@ -249,14 +326,10 @@ class LockedVenv:
             )
 
     def build(self, python: str, python_version: str) -> dict[str, Any]:
-        """Build beside the old environment, stamp, swap."""
+        """Build beside the old environment, patch, stamp, swap."""
         started = time.monotonic()
         uv = self.find_uv(python)
-        fresh = self.path + ".new"
-        old = self.path + ".old"
-        os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        for leftover in (fresh, old):
-            shutil.rmtree(leftover, ignore_errors=True)
+        fresh = self.clear_beside()
         self.run(
             [uv, "venv", "--quiet", "--relocatable", "--python", python, fresh],
             "check the interpreter and the free space",
@@ -274,22 +347,47 @@ class LockedVenv:
                 [uv, "pip", "install", "--quiet", "--no-deps", "--no-index", *target, *self.params["wheel_paths"]],
                 "report this: a local distribution did not install",
             )
-        stamp = {**self.wanted(python_version), "packages": venv_state.distributions(fresh)}
-        with open(os.path.join(fresh, VENV_STAMP), "w", encoding="utf-8") as stream:
-            json.dump(stamp, stream, indent=1)
-            stream.flush()
-            os.fsync(stream.fileno())
+        packages = venv_state.distributions(fresh)
+        if self.params["overlay_sha256"]:
+            self.applied = {}
+            self.patched(fresh, packages)
+        self.swap(fresh, {**self.wanted(python_version), "packages": packages})
+        return {"seconds": round(time.monotonic() - started, 2)}
+
+    def patch(self) -> dict[str, Any]:
+        """Change nothing but the overlay: in a copy beside the old environment, which is then swapped in."""
+        started = time.monotonic()
+        fresh = self.clear_beside()
+        copy_of_links(self.path, fresh)
+        self.patched(fresh, self.stamp["packages"])
+        self.swap(fresh, {**self.wanted(self.stamp["python_version"]), "packages": self.stamp["packages"]})
+        return {"seconds": round(time.monotonic() - started, 2)}
+
+    def clear_beside(self) -> str:
+        """Where the next environment is made, with nothing there."""
+        os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        for leftover in (self.path + ".new", self.path + ".old"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        return self.path + ".new"
+
+    def swap(self, fresh: str, stamp: dict[str, Any]) -> None:
+        """Stamp a complete environment and put it in the old one's place."""
+        old = self.path + ".old"
+        write_json(os.path.join(fresh, VENV_STAMP), stamp)
         if os.path.lexists(self.path):
             os.rename(self.path, old)
         os.rename(fresh, self.path)
         shutil.rmtree(old, ignore_errors=True)
         self.stamp = stamp
-        return {"seconds": round(time.monotonic() - started, 2)}
 
 
-def lines(packages: dict[str, str]) -> str:
-    """Distributions as text for a diff."""
-    return "".join(f"{name}=={version}\n" for name, version in packages.items())
+def lines(packages: dict[str, str], overlay: dict[str, Any] | None = None) -> str:
+    """Distributions and patches as text for a diff."""
+    patches = (overlay or {}).get("patches", [])
+    return "".join(
+        [f"{name}=={version}\n" for name, version in packages.items()]
+        + [f"overlay {patch['patch']}: {' '.join(patch['reason'].split())}\n" for patch in patches]
+    )
 
 
 def main() -> None:
@@ -311,6 +409,9 @@ def main() -> None:
             "lock_path": {"type": "path"},
             "lock_sha256": {"type": "str", "no_log": False},
             "distributions_sha256": {"type": "str", "default": "", "no_log": False},
+            "overlay": {"type": "path"},
+            "overlay_sha256": {"type": "str", "default": "", "no_log": False},
+            "overlay_document": {"type": "dict"},
             "wheel_paths": {"type": "list", "elements": "path", "default": []},
             "run_dir": {"type": "path"},
             "record": {"type": "str"},
@@ -331,25 +432,54 @@ def main() -> None:
     if module.params["wheelhouse"] and not os.path.isdir(module.params["wheelhouse"]):
         module.fail_json(msg=f"wheelhouse: {module.params['wheelhouse']} is not a directory on this host")
     base_version = version_of(module.params["python"]) if module.params["python"] else None
+    result: dict[str, Any] = {"path": path, "python": os.path.join(path, "bin", "python"), "changed": False}
     reason = venv_state.reason_to_build(venv.state, module.params, base_version)
-    result = {"path": path, "python": os.path.join(path, "bin", "python"), "changed": reason is not None}
     if reason is not None:
-        python, python_version = venv.find_python()
-        result["reason"] = reason
-        if module.check_mode:
-            wanted = venv.wanted(python_version)
-            module.exit_json(
-                **result,
-                diff={
-                    "before": f"fingerprint: {venv.stamp.get('fingerprint')}\n",
-                    "after": f"fingerprint: {wanted['fingerprint']}\nreason: {reason}\n",
-                },
-            )
-        if module.params["lock_path"] is None:
-            module.exit_json(**{**result, "changed": False}, wants_files=True)
-        result.update(venv.build(python, python_version))
-        result["diff"] = {"before": lines(before), "after": lines(venv.stamp.get("packages", {}))}
-    module.exit_json(**result, **venv_state.described(venv.stamp))
+        rebuild(venv, reason, before, result)
+    else:
+        venv.check_patched_files()
+        reason = venv_state.reason_to_patch(venv.state, module.params)
+        if reason is not None:
+            patch(venv, reason, before, result)
+    document = module.params["overlay_document"] if result["changed"] and not module.check_mode else venv.applied
+    module.exit_json(**result, **venv_state.described(venv.stamp, document))
+
+
+def rebuild(venv: LockedVenv, reason: str, before: dict[str, str], result: dict[str, Any]) -> None:
+    """Build from the lock. Exits in check mode, and when the action plug-in has to send files first."""
+    module = venv.module
+    python, python_version = venv.find_python()
+    result.update(changed=True, reason=reason)
+    if module.check_mode:
+        module.exit_json(
+            **result,
+            diff={
+                "before": f"fingerprint: {venv.stamp.get('fingerprint')}\n",
+                "after": f"fingerprint: {venv.wanted(python_version)['fingerprint']}\nreason: {reason}\n",
+            },
+        )
+    if module.params["lock_path"] is None:
+        module.exit_json(**{**result, "changed": False}, wants_files=True)
+    old = lines(before, venv.applied)
+    result.update(venv.build(python, python_version))
+    after = lines(venv.stamp["packages"], module.params["overlay_document"])
+    result["diff"] = {"before": old, "after": after}
+
+
+def patch(venv: LockedVenv, reason: str, before: dict[str, str], result: dict[str, Any]) -> None:
+    """Change the overlay. Exits in check mode, and when the action plug-in has to send the new one first."""
+    module = venv.module
+    if module.params["overlay_sha256"] and module.params["overlay_document"] is None:
+        module.exit_json(**result, reason=reason, wants_overlay=True)
+    result.update(changed=True, reason=reason)
+    result["diff"] = {
+        "before": lines(before, venv.applied),
+        "after": lines(before, module.params["overlay_document"]),
+    }
+    if module.check_mode:
+        venv.patched(venv.path, before, apply_it=False)
+        module.exit_json(**result)
+    result.update(venv.patch())
 
 
 if __name__ == "__main__":

@@ -41,6 +41,11 @@ options:
   python:
     description: The engine's interpreter, which makes the canary and brings huggingface_hub.
     type: path
+  pythonpath:
+    description: Folders that stand in front of the interpreter's own, for an engine that pdlab did not build.
+    type: list
+    elements: path
+    default: []
   maker:
     description: Fingerprint of what makes the canary; a canary of another maker is made again.
     type: str
@@ -88,7 +93,8 @@ options:
     elements: str
     default: []
   slice_s:
-    description: Seconds after which long reading pauses and says RV(unfinished). By default it does not pause.
+    description:
+      - Seconds after which long reading pauses and says RV(unfinished). By default, and without O(root), it does not.
     type: float
   timeout_s:
     description: Time limit in seconds for making the canary.
@@ -167,6 +173,10 @@ files:
 bytes:
   description: Size of all files together.
   type: int
+  returned: when the model exists
+architecture:
+  description: First of the architectures in config.json.
+  type: str
   returned: when the model exists
 quantization:
   description: C(label) (as O(quantization) has it, or the engine's own name), C(method) (the engine's) and C(source).
@@ -278,6 +288,7 @@ def make_canary(params: Mapping[str, Any]) -> None:
     done = processes.run_watched(
         [params["python"], "-m", "pdlab_rehearsal.canary", path],
         timeout_s=params["timeout_s"],
+        env=processes.with_pythonpath(params["pythonpath"]),
     )
     if done.rc != 0:
         tail = "\n".join((done.stderr or done.stdout or "").strip().splitlines()[-15:])
@@ -366,7 +377,7 @@ def planned(params: Mapping[str, Any]) -> dict[str, Any] | None:
         done = processes.run_watched(
             [python, "-c", inspect.getsource(hub_download), *words],
             timeout_s=PLAN_TIMEOUT_S,
-            env=download_job.environment(python, folder, params["endpoint"]),
+            env=download_job.environment(python, folder, params["endpoint"], params["pythonpath"]),
             stdin=download_job.secrets(params["token"]),
         )
         try:
@@ -392,13 +403,14 @@ def look(params: Mapping[str, Any], check_mode: bool, result: dict[str, Any]) ->
     wanted = params["sha256"]
     untouched = memory["whole"] and memory["files"] == files
     incomplete = [] if untouched else checkpoint_faults(path)
-    others = quantization_faults(params, result) if not incomplete else []
+    result["quantization"] = memory["quantization"] if untouched else None
+    others = [] if incomplete else quantization_faults(params, result)
     if not incomplete and not check_mode and checksums.not_hashed(files, wanted):
         hash_more(params, files, result)
         untouched = False
     others += checksums.faults(files, wanted)
     if not check_mode and not untouched:
-        remember(root, path, files, whole=not incomplete)
+        remember(root, path, files, not incomplete, result["quantization"])
     result.update(
         fingerprint=fingerprint(files),
         files=len(files),
@@ -418,9 +430,10 @@ def wrong(path: str, incomplete: list[str], others: list[str]) -> Fault:
 
 
 def quantization_faults(params: Mapping[str, Any], result: dict[str, Any]) -> list[str]:
-    """Read how the model is quantized; what differs from what is declared."""
+    """Read how the model is quantized unless that is known; what differs from what is declared."""
     try:
-        result["quantization"] = quantization.quantization_of(params["path"])
+        result["quantization"] = result["quantization"] or quantization.quantization_of(params["path"])
+        result["architecture"] = quantization.architecture_of(params["path"])
     except ValueError as error:
         return [str(error)]
     fault = quantization.mismatch(result["quantization"], params["quantization"])
@@ -534,6 +547,7 @@ def main() -> None:
             "path": {"type": "path"},
             "root": {"type": "path"},
             "python": {"type": "path"},
+            "pythonpath": {"type": "list", "elements": "path", "default": []},
             "maker": {"type": "str", "default": ""},
             "repo": {"type": "str"},
             "revision": {"type": "str"},
@@ -564,6 +578,9 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
+    if params["root"] is None:
+        # Nothing is remembered: what one slice read would be read by the next one again.
+        params["slice_s"] = None
     if not isinstance(params["sha256"], Mapping):
         module.fail_json(msg="sha256: on the target a mapping of file names to SHA-256 is wanted")
     try:

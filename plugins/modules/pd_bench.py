@@ -97,6 +97,11 @@ options:
   python:
     description: The engine's Python on the target.
     type: path
+  pythonpath:
+    description: Folders that stand in front of the interpreter's own, for an engine that pdlab did not build.
+    type: list
+    elements: path
+    default: []
   home:
     description: HOME of the client. Defaults to O(root).
     type: path
@@ -355,7 +360,9 @@ def start(params: Mapping[str, Any]) -> dict[str, Any]:
     if unflushed:
         raise Refused("the prefix caches could not be flushed, so the point would not be cold", unflushed)
     argv = bench_command.client_argv(params["point"], target_of(params, files))
-    environment = bench_command.client_environment(params["python"], params["home"] or params["root"])
+    environment = bench_command.client_environment(
+        params["python"], params["home"] or params["root"], params["pythonpath"]
+    )
     bench_job.write_job(files, {"argv": argv, "watch": watched, "died": []})
     write_text(files.script, inspect.getsource(leased_job))
     files.touch_lease()
@@ -611,6 +618,7 @@ def main() -> None:
             "tokenizer": {"type": "path"},
             "model_path": {"type": "path"},
             "python": {"type": "path"},
+            "pythonpath": {"type": "list", "elements": "path", "default": []},
             "home": {"type": "path"},
             "args": {"type": "dict", "default": {}},
             "warmup": {"type": "int"},

@@ -254,6 +254,12 @@ binding:
   description: The NUMA binding of the live processes, as C(wanted), C(ok) and C(seen); null when none was asked for.
   type: dict
   returned: when started or restarted
+live_environment:
+  description:
+    - The environment of the live processes against the one that was asked for, as C(ok), C(checked) (how many processes
+      were compared), C(differences) and C(unknown); null when the server was not ready yet.
+  type: dict
+  returned: when started or restarted
 error_lines: {description: The log lines that explain a failure., type: list, elements: str, returned: on failure}
 """
 
@@ -266,7 +272,12 @@ from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pdlab.pdlab.plugins.module_utils import engine_log, numa_binding, processes
+from ansible_collections.pdlab.pdlab.plugins.module_utils import (
+    engine_log,
+    live_environment,
+    numa_binding,
+    processes,
+)
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import ENGINE_ROLES, PREFILL, ROUTER
 from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flag_table import FlagTableError, ensure_table
 from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import deprecations, flag_faults
@@ -510,6 +521,7 @@ class Server:
             url=url_of(self.params),
             seconds_to_ready=life.seconds_to_ready if life and not reasons else None,
             binding=None,
+            live_environment=None,
             diff=[self.diff(before, text), *self.shared_diff()],
         )
         if reasons:
@@ -521,6 +533,8 @@ class Server:
         if reasons:
             life = self.start(definition, text, status)
             result.update(log_offset=life.log.offset, log_inode=life.log.inode)
+        elif life is not None and life.seconds_to_ready is not None:
+            self.check_environment(definition, result)
         if self.params["wait"]:
             self.wait(definition, life or Life(digest(text), now(), engine_log.mark(self.log)), result, bool(reasons))
         self.module.exit_json(**{**result, **self.observed(self.manager.status(self.unit))})
@@ -586,7 +600,7 @@ class Server:
             self.module.warn(f"{self.params['name']}: its flags are not checked; the engine has not listed them yet")
             return []
         try:
-            table = ensure_table(python, path)
+            table = ensure_table(python, path, definition.environment.get("PYTHONPATH", ""))
         except FlagTableError as error:
             return [str(error)]
         for sentence in deprecations(definition.argv, table, self.params["name"]):
@@ -649,6 +663,7 @@ class Server:
             life = replace(life, seconds_to_ready=round(now() - life.started, 3))
             write_life(self.root, self.unit, life)
         result["seconds_to_ready"] = life.seconds_to_ready
+        self.check_environment(definition, result)
         if self.params["numa_node"] is not None:
             result["binding"] = numa_binding.check(tree, self.params["numa_node"])
             if not result["binding"]["ok"]:
@@ -657,6 +672,22 @@ class Server:
                     + "; ".join(result["binding"]["seen"]),
                     **result,
                 )
+
+    def check_environment(self, definition: ServiceDefinition, result: dict[str, Any]) -> None:
+        """Hold the environment of every live process of the server against its definition; fail when it differs."""
+        status = self.manager.status(self.unit)
+        if status.pid is None:
+            return
+        found = live_environment.check(processes.process_tree(status.pid), definition.environment)
+        result["live_environment"] = found
+        if found["ok"]:
+            return
+        lines = "\n".join(f"- {line}" for line in live_environment.sentences(found))
+        self.module.fail_json(
+            msg=f"{self.params['name']} runs, but its processes do not have the environment that was asked for:\n{lines}\n"
+            "What sets such a variable is the engine, or a library in it: remove it from env, or correct its value.",
+            **result,
+        )
 
     def earlier_death(self, definition: ServiceDefinition, life: Life, fresh: bool) -> Readiness | None:
         """Tell whether the process that this start made has already ended, though another may run by now."""

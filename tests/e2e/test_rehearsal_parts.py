@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -97,6 +98,33 @@ def test_host_memory_really_moves_through_nixl_and_ucx(engine: str) -> None:
     assert document["gib_s"] > 0
     assert document["transport"]
     assert document["ucx_version"]
+
+
+def test_collectives_are_timed_in_groups_of_ranks(engine: str) -> None:
+    arguments = ["--backend", "gloo", "--ranks", "2,3", "--large-bytes", "1048576"]
+    document = json.loads(run(engine, str(UTILS / "allreduce_probe.py"), *arguments))
+    assert document["ok"] is True
+    assert [row["ranks"] for row in document["groups"]] == [2, 3]
+    assert all(row["latency_us"] > 0 and row["bus_gib_s"] > 0 and row["why"] is None for row in document["groups"])
+
+
+def test_a_collective_that_hangs_is_told_within_the_time_limit_and_leaves_no_process(engine: str) -> None:
+    arguments = ["--backend", "gloo", "--ranks", "2,3", "--timeout-s", "20"]
+    argv = [engine, str(UTILS / "allreduce_probe.py"), *arguments]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True) as probe:
+        children = Path(f"/proc/{probe.pid}/task/{probe.pid}/children")
+        ranks: list[str] = []
+        while len(ranks) < 2:
+            assert probe.poll() is None
+            ranks = children.read_text().split()
+        os.kill(int(ranks[1]), signal.SIGSTOP)  # as a GPU does that waits for a peer which it cannot reach
+        out, _ = probe.communicate(timeout=60)
+    document = json.loads(out)
+    assert probe.returncode == 1
+    assert "all-reduce among 2 ranks: it hangs: " in document["why"]
+    assert "rank 1 (GPU 1) in its" in document["why"]
+    assert [row["ranks"] for row in document["groups"]] == [2], "no further group after a hang"
+    assert not [pid for pid in ranks if Path(f"/proc/{pid}").exists()]
 
 
 def test_the_flag_table_is_that_of_the_installed_engine(engine: str, tmp_path: Path) -> None:

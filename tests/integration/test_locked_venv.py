@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import difflib
+import hashlib
 import json
 import os
 import shutil
@@ -141,6 +143,147 @@ def test_a_local_distribution_comes_on_top_and_a_changed_one_builds_anew(play: P
     again = play(distributions=[str(source)])
     assert again["reason"] == "the local distributions changed"
     assert play.run_in_it("-c", "from pdlab_rehearsal.more import X; print(X)").strip() == "1"
+
+
+# --- overlay -----------------------------------------------------------------------------------------------------
+
+# A word more in supervisord's own --version: harmless, and seen from outside.
+PATCHED = "supervisor/options.py"
+VERSION_LINE = "self.stdout.write('%s\\n' % VERSION)"
+
+
+def write_overlay(folder: Path, site: Path, path: str, old: str, new: str) -> Path:
+    """An overlay with one patch, made from the installed file as the documentation says."""
+    folder.mkdir(exist_ok=True)
+    before = (site / path).read_text()
+    assert before.count(old) == 1
+    after = before.replace(old, new)
+    lines = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), path, path)
+    (folder / "0001-say-it.patch").write_text("".join(lines))
+    sums = {side: hashlib.sha256(text.encode()).hexdigest() for side, text in (("before", before), ("after", after))}
+    entry = {
+        "patch": "0001-say-it.patch",
+        "distribution": "supervisor",
+        "version": "4.3.0",
+        "reason": "a test sees that it is there",
+        "files": {path: sums},
+    }
+    (folder / "overlay.yml").write_text(json.dumps({"patches": [entry]}))
+    return folder
+
+
+def site_of(play: Play) -> Path:
+    return next((play.path / "lib").glob("python*/site-packages"))
+
+
+def said_version(play: Play) -> str:
+    done = subprocess.run([play.path / "bin" / "supervisord", "--version"], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def overlaid(play: Play) -> Play:
+    """An environment without its overlay yet; the folder `overlay` lies beside it."""
+    play()
+    write_overlay(
+        play.folder / "overlay", site_of(play), PATCHED, VERSION_LINE, VERSION_LINE.replace("%s", "%s patched")
+    )
+    return play
+
+
+def test_an_overlay_is_applied_left_alone_and_taken_back(overlaid: Play) -> None:
+    original = site_of(overlaid) / PATCHED
+    kept = overlaid.folder / "hard-link"
+    os.link(original, kept)
+    before, record = kept.read_bytes(), (site_of(overlaid) / "supervisor-4.3.0.dist-info" / "RECORD").read_text()
+    plain = overlaid()
+    overlay = str(overlaid.folder / "overlay")
+
+    would = overlaid("--check", overlay=overlay)
+    assert would["changed"] and would["reason"] == "an overlay is to be applied"
+    assert said_version(overlaid) == "4.3.0"
+
+    applied = overlaid(overlay=overlay)
+    assert applied["changed"] and applied["overlay"][0]["reason"] == "a test sees that it is there"
+    assert applied["fingerprint"] != plain["fingerprint"]
+    assert said_version(overlaid) == "4.3.0 patched"
+    assert overlaid(overlay=overlay)["changed"] is False
+    # What the file was a hard link to, uv's cache for one, is as it was.
+    assert kept.read_bytes() == before
+
+    back = overlaid()
+    assert back["changed"] and back["reason"] == "the overlay is to be taken back"
+    assert back["fingerprint"] == plain["fingerprint"]
+    assert (site_of(overlaid) / PATCHED).read_bytes() == before
+    assert (site_of(overlaid) / "supervisor-4.3.0.dist-info" / "RECORD").read_text() == record
+    assert said_version(overlaid) == "4.3.0"
+    assert overlaid()["changed"] is False
+
+
+def test_another_overlay_takes_the_place_of_the_first(overlaid: Play) -> None:
+    overlay, site = overlaid.folder / "overlay", site_of(overlaid)
+    other = overlaid.folder / "other"
+    write_overlay(other, site, PATCHED, VERSION_LINE, VERSION_LINE.replace("%s", "%s otherwise"))
+    overlaid(overlay=str(overlay))
+    result = overlaid(overlay=str(other))
+    assert result["changed"] and result["reason"] == "the overlay changed"
+    assert said_version(overlaid) == "4.3.0 otherwise"
+
+
+def test_an_environment_is_built_with_its_overlay_at_once(play: Play, overlaid: Play) -> None:
+    shutil.rmtree(play.path)
+    result = play(overlay=str(play.folder / "overlay"))
+    assert result["reason"] == "it does not exist"
+    assert said_version(play) == "4.3.0 patched"
+    assert play(overlay=str(play.folder / "overlay"))["changed"] is False
+
+
+@pytest.mark.parametrize("how", ["changed", "half applied"])
+def test_a_patched_file_that_is_not_what_the_overlay_made_it_is_an_error_that_a_rebuild_mends(
+    overlaid: Play, how: str
+) -> None:
+    overlay = str(overlaid.folder / "overlay")
+    before = (site_of(overlaid) / PATCHED).read_bytes()
+    overlaid(overlay=overlay)
+    target = site_of(overlaid) / PATCHED
+    content = before if how == "half applied" else target.read_bytes() + b"# mine\n"
+    target.unlink()
+    target.write_bytes(content)
+    for flags in ((), ("--check",)):
+        result = overlaid(*flags, overlay=overlay)
+        assert result["failed"]
+        what = "the patch is not applied to it" if how == "half applied" else "somebody changed it"
+        assert f"{PATCHED}: {what}" in result["msg"] and "pdlab rebuild" in result["msg"]
+    assert overlaid(overlay=overlay, rebuild=True)["changed"]
+    assert said_version(overlaid) == "4.3.0 patched"
+    assert overlaid(overlay=overlay)["changed"] is False
+
+
+def test_an_overlay_that_does_not_fit_changes_nothing_and_names_the_file(overlaid: Play) -> None:
+    overlay = overlaid.folder / "overlay"
+    manifest = json.loads((overlay / "overlay.yml").read_text())
+    manifest["patches"][0]["files"][PATCHED]["before"] = "0" * 64
+    (overlay / "overlay.yml").write_text(json.dumps(manifest))
+    result = overlaid(overlay=str(overlay))
+    assert result["failed"] and f"{PATCHED} is not the file that 0001-say-it.patch was made for" in result["msg"]
+    assert said_version(overlaid) == "4.3.0"
+    assert overlaid()["changed"] is False
+    manifest["patches"][0]["version"] = "4.2.0"
+    (overlay / "overlay.yml").write_text(json.dumps(manifest))
+    result = overlaid(overlay=str(overlay))
+    assert result["failed"] and "is for supervisor 4.2.0, and installed is 4.3.0" in result["msg"]
+
+
+def test_an_overlay_with_faults_is_refused_with_all_of_them_before_the_target_is_asked(overlaid: Play) -> None:
+    overlay = overlaid.folder / "overlay"
+    (overlay / "0002-stray.patch").write_text("--- a\n")
+    (overlay / "overlay.yml").write_text("patches: [{patch: 0003.patch, distribution: supervisor}]")
+    result = overlaid(overlay=str(overlay))
+    assert result["failed"]
+    for part in ("0003.patch is not in the overlay's folder", "version: is missing", "does not name 0002-stray.patch"):
+        assert part in result["msg"]
+    gone = overlaid(overlay="/nowhere/overlay")
+    assert gone["failed"] and "/nowhere/overlay" in gone["msg"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace needs root")

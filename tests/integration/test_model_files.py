@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +27,17 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import page_cache, pro
 from tests.checkpoints import MIB, checkpoint, written
 from tests.hub_server import Hub, Repository, Weather
 
-from .conftest import BIN, CHECKOUT, ansible_environment, end_everything_of, every_process
+from .conftest import (
+    BIN,
+    CHECKOUT,
+    ON_HOST,
+    Answer,
+    Host,
+    Target,
+    ansible_environment,
+    end_everything_of,
+    every_process,
+)
 
 TOKEN = "hf_" + "Secret0123" * 3
 COMMIT, OTHER_COMMIT = "1" * 40, "2" * 40
@@ -35,36 +46,51 @@ REPO = "owner/tiny"
 LOCK = CHECKOUT / "roles" / "engine" / "files" / "locks" / "cpu.txt"
 
 
-@pytest.fixture(scope="session")
-def hub_python() -> str:
-    """A Python with the huggingface_hub that the engine's lock names: the tests' engine, or a small environment."""
-    pins = re.findall(r"^(huggingface-hub)==(\S+)", LOCK.read_text(), re.MULTILINE)
-    ((_, version),) = pins
-    engine = Path(os.environ.get("PDLAB_TEST_ROOT", "~/.cache/pdlab-e2e")).expanduser() / "engine" / "bin" / "python"
-    small = Path("~/.cache/pdlab-tests").expanduser() / f"hub-{version}"
+def pinned_hub_version() -> str:
+    """The version of huggingface_hub that the engine's lock names."""
+    (version,) = re.findall(r"^huggingface-hub==(\S+)", LOCK.read_text(), re.MULTILINE)
+    return str(version)
+
+
+def brings_the_hub(python: Path) -> bool:
     asks = "import huggingface_hub, sys; sys.exit(huggingface_hub.__version__ != sys.argv[1])"
-    for python in (engine, small / "bin" / "python"):
-        if python.exists() and subprocess.run([python, "-c", asks, version], check=False).returncode == 0:
-            return str(python)
-    uv = str(BIN / "uv")
-    subprocess.run([uv, "venv", "--quiet", "--clear", str(small)], check=True)
-    wanted = f"huggingface-hub=={version}"
-    subprocess.run([uv, "pip", "install", "--quiet", "--python", str(small / "bin" / "python"), wanted], check=True)
-    return str(small / "bin" / "python")
+    return python.exists() and subprocess.run([python, "-c", asks, pinned_hub_version()], check=False).returncode == 0
+
+
+@pytest.fixture(scope="session")
+def small_environment() -> Path:
+    """An environment with that huggingface_hub and nothing of the engine, on the system's own Python."""
+    folder = Path("~/.cache/pdlab-tests").expanduser() / f"hub-{pinned_hub_version()}"
+    if not brings_the_hub(folder / "bin" / "python"):
+        uv, system = str(BIN / "uv"), "/usr/bin/python3"
+        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", system, str(folder)], check=True)
+        wanted = ["--python", str(folder / "bin" / "python"), f"huggingface-hub=={pinned_hub_version()}"]
+        subprocess.run([uv, "pip", "install", "--quiet", *wanted], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hub_python(request: pytest.FixtureRequest) -> str:
+    """A Python with that huggingface_hub: the tests' engine where there is one."""
+    root = Path(os.environ.get("PDLAB_TEST_ROOT", "~/.cache/pdlab-e2e")).expanduser()
+    engine = root / "engine" / "bin" / "python"
+    if brings_the_hub(engine):
+        return str(engine)
+    folder: Path = request.getfixturevalue("small_environment")
+    return str(folder / "bin" / "python")
 
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
     """A hub with one private repository."""
-    small, other = checkpoint(24 * MIB, seed=1), checkpoint(1 * MIB, seed=2)
-    repository = Repository(
-        {COMMIT: small, OTHER_COMMIT: other},
-        tags={"v1": COMMIT},
-        branches={"trial": COMMIT},
-        token=TOKEN,
-    )
-    with Hub({REPO: repository}) as up:
+    with Hub({REPO: repository()}) as up:
         yield up
+
+
+def repository() -> Repository:
+    small, other = checkpoint(24 * MIB, seed=1), checkpoint(1 * MIB, seed=2)
+    commits = {COMMIT: small, OTHER_COMMIT: other}
+    return Repository(commits, tags={"v1": COMMIT}, branches={"trial": COMMIT}, token=TOKEN)
 
 
 class Box:
@@ -411,6 +437,28 @@ def test_a_disk_that_fills_up_meanwhile_says_so_and_keeps_what_came_over(
     assert TOKEN not in done.stderr + done.stdout
 
 
+def test_two_downloads_into_one_folder_wait_for_each_other(box: Box, hub_python: str) -> None:
+    """Two hosts with one network folder: the second one finds all that the first one fetched."""
+    box.hub.weather.bytes_per_s = 12 * MIB
+    (box.root / "secrets").write_text(json.dumps({"token": TOKEN}))
+    script = str(CHECKOUT / "plugins" / "module_utils" / "hub_download.py")
+    words = ["--repo", REPO, "--revision", COMMIT, "--path", str(box.path), "--endpoint", box.hub.url]
+    both = [
+        subprocess.Popen(
+            [hub_python, script, *words, "--report", str(box.root / name), "--secrets", str(box.root / "secrets")],
+            start_new_session=True,
+            stderr=subprocess.DEVNULL,
+        )
+        for name in ("one", "two")
+    ]
+    until(
+        lambda: any("waiting" in (box.root / name).read_text() for name in ("one", "two") if (box.root / name).exists())
+    )
+    assert [each.wait(120) for each in both] == [0, 0]
+    assert len([request for request in box.hub.asked(SHARD) if request.network]) == 1
+    assert not (box.path / ".pdlab-download").exists()
+
+
 def test_hosts_with_different_models_are_found(box: Box) -> None:
     one, two = (box.root / name for name in ("one", "two"))
     for folder, seed in ((one, 1), (two, 2)):
@@ -462,6 +510,19 @@ def test_a_listed_model_is_hashed_once_and_a_second_run_reads_no_weights(local: 
     refused(local.play(model_sha256=str(listed)), f"{SHARD} has the SHA-256", "pd_model.sha256 says")
 
 
+def test_without_a_root_to_remember_in_a_list_is_hashed_in_one_go(local: Box) -> None:
+    mapping = {line.split()[1]: line.split()[0] for line in sums(local.path).splitlines()}
+    options = {"source": "local", "path": str(local.path), "sha256": mapping, "slice_s": 0.001}
+    command = [str(BIN / "ansible"), "localhost", "-i", "localhost,", "-c", "local", "-m", "pdlab.pdlab.model_files"]
+    environment = {**ansible_environment(), "ANSIBLE_PYTHON_INTERPRETER": sys.executable}
+    done = subprocess.run(
+        [*command, "-a", json.dumps(options)], cwd=CHECKOUT, env=environment, capture_output=True, text=True,
+        check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "sha256_checked: 6" in done.stdout or '"sha256_checked": 6' in done.stdout
+
+
 def test_a_list_may_stand_in_the_inventory_and_a_missing_file_is_named(local: Box) -> None:
     mapping = {line.split()[1]: line.split()[0] for line in sums(local.path).splitlines()}
     assert local.play(model_sha256=mapping).rc == 0
@@ -494,15 +555,59 @@ def test_a_warm_up_reads_what_is_cold_and_check_mode_reads_nothing(local: Box) -
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if any(page_cache.resident_bytes(str(path)) for path in cold):
+    if any(page_cache.resident_share(str(path)) for path in cold):
         pytest.skip("this file system keeps its pages")
     size = sum(path.stat().st_size for path in cold)
     checked = local.play("--check", model_warm_up=True)
     assert checked.rc == 0, checked.output
     assert local.record()["warm_up"] == {"cold_bytes": size, "read_bytes": 0}
-    assert not any(page_cache.resident_bytes(str(path)) for path in cold)
+    assert not any(page_cache.resident_share(str(path)) for path in cold)
     first = local.play(model_warm_up=True)
     assert (first.rc, first.changed) == (0, 0), first.output
     assert local.record()["warm_up"] == {"cold_bytes": size, "read_bytes": size}
     assert local.play(model_warm_up=True).rc == 0
     assert local.record()["warm_up"] == {"cold_bytes": 0, "read_bytes": 0}
+
+
+# --- on a host with systemd, over ssh --------------------------------------------------------------------------------
+
+
+def test_under_systemd_the_download_is_a_unit_that_shows_no_token_and_is_gone_afterwards(
+    systemd_target: Target, host: Host, small_environment: Path
+) -> None:
+    """Where the token is looked for: every process, every unit, the job's folder, the journal."""
+    environment, model = f"{ON_HOST}/hub", f"{systemd_target.root}/models/tiny"
+    host.put(small_environment, environment)
+    route = subprocess.run(["ip", "route", "get", host.address], capture_output=True, text=True, check=True).stdout
+    here = re.search(r"src (\S+)", route)
+    assert here is not None
+    look = (
+        "cat > /run/pattern; systemctl show pdlab-job-model -p ActiveState --value;"
+        " grep -lsf /run/pattern /proc/*/environ /proc/*/cmdline /etc/systemd/system/pdlab-*"
+        f" {systemd_target.root}/state/download/* --devices=skip;"
+        " systemctl show pdlab-job-model | grep -cf /run/pattern; journalctl -q | grep -cf /run/pattern; rm /run/pattern"
+    )
+    with Hub({REPO: repository()}, address=here[1]) as hub:
+        hub.weather.bytes_per_s = 8 * MIB
+        options = {
+            **{"source": "hub", "repo": REPO, "revision": "v1", "endpoint": hub.url, "token": TOKEN},
+            **{"path": model, "root": systemd_target.root, "python": f"{environment}/bin/python"},
+            # The host's disk is small.
+            "margin_gib": 0.1,
+        }
+        answers: list[Answer] = []
+        play = threading.Thread(target=lambda: answers.append(systemd_target.run("pdlab.pdlab.model_files", options)))
+        play.start()
+        until(lambda: "active" in host.run("systemctl is-active pdlab-job-model || true").split())
+        until(lambda: hub.asked(SHARD) or answers)
+        assert not answers, answers[0].data
+        assert host.run(look, stdin=TOKEN, check=False).split() == ["active", "0", "0"]
+        play.join(120)
+        (first,) = answers
+        assert not first.failed, first.data
+        assert (first["changed"], first["commit"]) == (True, COMMIT)
+        assert TOKEN not in json.dumps(first.data)
+        again = systemd_target.run("pdlab.pdlab.model_files", options)
+    assert (again.failed, again["changed"]) == (False, False), again.data
+    assert host.run("ls /etc/systemd/system | grep pdlab-job || true") == ""
+    assert "pdlab-job-model" not in host.run("systemctl list-units --all --plain --no-legend 'pdlab-*'")

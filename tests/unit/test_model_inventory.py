@@ -93,7 +93,7 @@ def test_what_is_remembered_outside_of_the_model_comes_back_and_a_torn_memory_co
     assert remembered(root, str(model))["files"] == files
     assert sorted(os.listdir(model)) == before
     Path(model_inventory.memory_path(root, str(model))).write_text("{torn")
-    assert remembered(root, str(model)) == {"files": {}, "whole": False}
+    assert remembered(root, str(model)) == {"files": {}, "whole": False, "quantization": None}
 
 
 # --- SHA-256 lists ---------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def test_the_document_is_one_line_with_the_agreed_keys(sleepy_nixl: dict[str, st
     assert len(done.stdout.splitlines()) == 1
     document = json.loads(done.stdout)
     assert set(document) == {
-        "ok", "memory", "backend", "bytes", "seconds", "gib_s", "nixl_version", "ucx_version", "transport", "why",
+        "ok", "memory", "backend", "bytes", "seconds", "gib_s", "copy_gib_s", "nixl_version", "ucx_version", "transport", "why",
     }  # fmt: skip
     assert (document["memory"], document["backend"], document["bytes"]) == ("DRAM", "UCX", 7)
 

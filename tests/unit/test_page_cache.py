@@ -18,7 +18,7 @@ def dropped(path: Path) -> Path:
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
         os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if page_cache.resident_bytes(str(path)):
+    if page_cache.resident_share(str(path)):
         pytest.skip("this file system keeps its pages")
     return path
 
@@ -29,8 +29,17 @@ def test_a_cold_file_is_read_and_is_warm_then(tmp_path: Path) -> None:
     dropped(path)
     assert page_cache.cold([str(path)]) == [str(path)]
     assert page_cache.read_slice([str(path)], None, lambda: None) == [str(path)]
-    assert page_cache.resident_bytes(str(path)) == 5 << 20
+    assert page_cache.resident_share(str(path)) == 1
     assert page_cache.cold([str(path)]) == []
+
+
+@pytest.mark.parametrize("size", [1, 4096, 5000, 64 << 20, (64 << 20) + 1, 5 << 30])
+def test_what_is_looked_at_of_a_file_lies_in_it_and_takes_in_both_its_ends(size: int) -> None:
+    windows = page_cache._windows(size)
+    assert windows[0][0] == 0
+    assert size - 4096 < sum(windows[-1]) <= size
+    assert all(offset % 4096 == 0 and 0 < offset + length <= size for offset, length in windows)
+    assert sum(length for _, length in windows) <= 64 << 20
 
 
 def test_an_empty_file_is_warm_and_a_slice_of_no_time_reads_nothing(tmp_path: Path) -> None:

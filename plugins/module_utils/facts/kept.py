@@ -6,20 +6,22 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ansible_collections.pdlab.pdlab.plugins.module_utils import kv_probe_result, oracle_run, target_layout, venv_state
+from ansible_collections.pdlab.pdlab.plugins.module_utils import oracle_run, target_layout, venv_state
+from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import COLLECTIVES, KV
 
 
 def read_kept(root: str) -> dict[str, Any]:
-    """{"environments": {path: state}, "kv_probe": {"boot", "document"}, "references": {index: file}}; never raises.
+    """{"environments": {path: state}, PROBE: {"boot", "document"}, "references": {index: file}}; never raises.
 
     An environment's state is that of `venv_state.read_venv`. `references` has the index files that name an intact
-    reference, with the reference's file. The actions of locked_venv, kv_probe and pd_oracle take it as `seen`, and then need not look again.
+    reference, with the reference's file. The actions of locked_venv, the probes and pd_oracle take it as `seen`, and
+    then need not look again.
     """
     state = target_layout.state_dir(root)
     paths = (target_layout.engine_dir(root), target_layout.supervisor_venv(root))
     return {
         "environments": {path: venv_state.read_venv(path) for path in paths},
-        "kv_probe": kv_probe_result.read_kept(state),
+        **{probe.name: probe.read(state) for probe in (KV, COLLECTIVES)},
         "references": _references(oracle_run.settings_dir(os.path.join(state, "references"))),
     }
 

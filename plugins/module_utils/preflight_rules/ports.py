@@ -169,7 +169,7 @@ RULES: tuple[Rule, ...] = (
         wanted="ports outside it, or reserved in net.ipv4.ip_local_reserved_ports",
         why="Any outgoing connection may hold such a port at the moment when its server starts; UCX and ZMQ listen there, too.",
         cure=_ephemeral_cure,
-        cure_in_words="sysctl -w net.ipv4.ip_local_reserved_ports=PORTS, or choose lower ports in pd_servers and pd_router",
+        cure_in_words="sysctl -w net.ipv4.ip_local_reserved_ports=PORTS (to last: pd_host.sysctl), or lower ports in pd_servers",
         source="Linux, Documentation/networking/ip-sysctl.rst",
     ),
 )

@@ -17,6 +17,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules import
     model,
     numa,
     ports,
+    probes,
 )
 from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules.rule import VETO, WARN, Rule, View, text_of
 
@@ -28,6 +29,7 @@ GROUPS: dict[str, tuple[Rule, ...]] = {
     "Ports": ports.RULES,
     "GPUs": gpu.RULES,
     "Links between GPUs": links.RULES,
+    "What was tried": probes.RULES,
     "NUMA": numa.RULES,
     "Memory and limits": memory.RULES,
     "The host": host.RULES,

@@ -24,7 +24,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import resolv
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars
 
 from pdlab.cli import app
-from scripts import preflight_page
+from scripts import collectives_page, preflight_page
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 DOCS = CHECKOUT / "docs"
@@ -88,6 +88,11 @@ def test_the_preflight_page_has_every_rule_with_its_severities_and_every_public_
     for rule in preflight_rules.RULES:
         assert f"**{rule.severity}**" in section(text, f"`{rule.id}`")
     assert [row[0] for row in rows(section(text, "Public reports"))] == [case.threads for case in public_cases.CASES]
+
+
+def test_the_page_of_the_environment_and_the_engine_rules_is_made_from_the_tables() -> None:
+    stale = "docs/collectives.md is stale: run .venv/bin/python scripts/collectives_page.py"
+    assert collectives_page.page(collectives_page.PAGE.read_text()) == collectives_page.PAGE.read_text(), stale
 
 
 # --- inventory ---------------------------------------------------------------------------------------------------
@@ -189,6 +194,7 @@ def source_text() -> str:
     files = [
         *(CHECKOUT / "plugins").rglob("*.py"),
         *(CHECKOUT / "pdlab").rglob("*.py"),
+        *(CHECKOUT / "roles").glob("*/tasks/*.yml"),
         CHECKOUT / "scripts/bootstrap.sh",
     ]
     text = "\n".join(path.read_text() for path in files)

@@ -277,6 +277,48 @@ ON_A_CPU_BOX: tuple[Case, ...] = (
 
 MODEL = "/srv/models/DeepSeek-V4-Flash-NVFP4"
 ON_THE_REFERENCE_BOX: tuple[Case, ...] = (
+    # --- what was tried
+    Case(
+        "KV memory that takes a detour",
+        lambda f, p: f["probes"].update(kv={"ok": False, "why": "UCX uses 'software emulation tcp/lo'"}),
+        "kv_path_indirect",
+        "veto",
+        "software emulation tcp/lo",
+        "take UCX_TLS out of pd_server_env",
+    ),
+    Case(
+        "a path that was not tried",
+        lambda f, p: f["probes"].pop("kv"),
+        "kv_path_indirect",
+        "info",
+        "unknown: not tried in this run",
+        "pdlab deploy",
+    ),
+    Case(
+        "KV memory that moves at a third of the link's speed",
+        lambda f, p: f["probes"]["kv"].update(gib_s=19.5),
+        "kv_slower_than_link",
+        "warn",
+        "19.5 GiB/s, 33% of the PCIe link's 58.7 GiB/s",
+        "nvidia-smi topo -m",
+    ),
+    Case(
+        "an all-reduce that hangs",
+        lambda f, p: f["probes"].update(collectives={"ok": False, "why": "all-reduce among 2 ranks: it hangs"}),
+        "collectives_hang",
+        "veto",
+        "all-reduce among 2 ranks: it hangs",
+        "NCCL_P2P_DISABLE=1",
+    ),
+    Case(
+        "collectives that were not tried",
+        lambda f, p: f.pop("probes"),
+        "collectives_hang",
+        "info",
+        "unknown: not tried in this run",
+        "pdlab deploy",
+        also=frozenset({"kv_path_indirect"}),
+    ),
     # --- engine
     Case(
         "an old driver",

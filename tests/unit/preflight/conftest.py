@@ -35,6 +35,10 @@ def reference_facts(reference_plan: dict[str, Any]) -> dict[str, Any]:
     facts = read_facts(Recording(BOXES / "rtx-pro-6000-x8"), preflight_rules.facts_options(reference_plan, "gpubox"))
     # A recording holds no models.
     facts["checkpoint"] = {"path": reference_plan["model"]["path"], "faults": []}
+    # What the probes would say of such links; no such box has been tried.
+    groups = [{"ranks": ranks, "latency_us": 30.0, "bus_gib_s": 40.0} for ranks in (2, 3, 8)]
+    kv = {"memory": "VRAM", "transport": "zero-copy cuda_ipc/cuda", "gib_s": 48.0, "copy_gib_s": 51.0}
+    facts["probes"] = {"kv": {"ok": True, **kv}, "collectives": {"ok": True, "groups": groups}}
     return facts
 
 

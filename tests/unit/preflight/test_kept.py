@@ -102,7 +102,16 @@ def test_a_kept_probe_is_told_as_the_module_itself_tells_it(
     assert seen == said(run_module(kv_probe, capsys, probe))
 
 
-@pytest.mark.parametrize("other", [{"fingerprint": "new"}, {"memory": "vram"}, {"devices": [0, 1]}, {"force": True}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"fingerprint": "new"},
+        {"memory": "vram"},
+        {"devices": [0, 1]},
+        {"environments": [{"UCX_TLS": "tcp"}, {}]},
+        {"force": True},
+    ],
+)
 def test_a_probe_of_something_else_is_run(probe: dict[str, Any], tmp_path: Path, other: dict[str, Any]) -> None:
     assert sight("kv_probe", {**probe, **other}, read_kept(str(tmp_path))["kv_probe"]) is None
 

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.pdlab.pdlab.plugins.module_utils import preflight_rules as rules
+from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Faults
 from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules import public_cases
 from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules.links import turning_bridges
 from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules.rule import View, ranges
-from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables import KNOWN
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables import HOST, KNOWN
 
 from .cases import (
     EVERY_CASE,
@@ -145,6 +147,10 @@ def test_a_rule_says_why_and_its_cure_is_something_to_type_or_to_write(rule: rul
     typed = [word for word in COMMANDS if word in words]
     variables = re.findall(r"\bpd_\w+", cure)
     assert set(variables) <= set(KNOWN)
+    for setting in re.findall(r"pd_host: \{(\w+): ((?:[^{}]|\{[^{}]*\})+)\}", cure):
+        faults = Faults()
+        HOST(faults, "pd_host", {setting[0]: yaml.safe_load(setting[1])})
+        assert not list(faults), cure
     written = variables or "ansible_become" in cure or re.search(r"/etc/\S+", cure)
     assert typed or written, cure
 

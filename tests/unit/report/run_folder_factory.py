@@ -128,6 +128,8 @@ def plan(rehearsal: bool = True, **more: Any) -> dict[str, Any]:
         "servers": servers,
         "router": router,
         "reference": server("reference", "colocated", 30002),
+        "collectives": {"profile": "off" if rehearsal else "pcie", "declared": False, "offers": []},
+        "engine_rules": {"sglang": {HOST: "0.5.23"}, "compute_capability": None, "off": [], "verdicts": []},
         "answers": [{"prompt": prompt, "expected": expected} for prompt, expected, _ in ANSWERS],
         "oracle": {"enabled": True, "lengths": "auto"},
         "benchmark": {"name": "default", "points": [point(*item) for item in SWEEP]},

@@ -46,7 +46,7 @@ def test_a_text_is_read_back_as_it_was(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["no", "1e3", "", "~", "a: b", "#x", "'", "0x1", "2001-01-01", "x\ny", "\x85", "\ufeff"]
+    "text", ["no", "1e3", "", "~", "a: b", "#x", "'", "0x1", "2001-01-01", "x\ny", "\n", "\x85", "\ufeff"]
 )
 def test_a_text_that_looks_like_something_else_stays_a_text(text: str) -> None:
     assert yaml.safe_load(f"{{key: {yaml_value(text)}}}") == {"key": text}

@@ -182,7 +182,13 @@ def test_a_host_that_runs_nothing_needs_no_address(gpu_box: dict[str, Any], plan
         server["host"] = "box1"
     plan = plan_of(gpu_box, hosts)
     assert plan["servers"][0]["address"] == "127.0.0.1"
-    assert part_of(plan, "spare") == {"servers": [], "router": None, "gate": False, "host": plan["hosts"]["spare"]}
+    assert part_of(plan, "spare") == {
+        "servers": [],
+        "router": None,
+        "gate": False,
+        "host": plan["hosts"]["spare"],
+        "probes": {"kv": None, "collectives": None},
+    }
 
 
 def test_ipv6_addresses_stand_in_brackets_in_urls(gpu_box: dict[str, Any], plan_of: Any) -> None:

@@ -82,7 +82,7 @@ class Oracle:
 
 @pytest.fixture
 def oracle(stack: Stack, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(oracle_run, "FLUSH_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(oracle_run, "FLUSH_TIMEOUT_S", 1.0)
     with replay() as colocated:
         yield Oracle(stack, colocated, tmp_path, capsys)
 

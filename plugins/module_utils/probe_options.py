@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is tried on one host of a plan, beyond looking: the options of kv_probe and of collectives_probe. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import DECODE, PREFILL
+from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import state_dir
+
+
+def probe_options(plan: Mapping[str, Any], host: str) -> dict[str, dict[str, Any] | None]:
+    """{"kv": options of kv_probe, "collectives": options of collectives_probe}, each None where it does not apply.
+
+    KV memory is moved between a GPU of the first prefill and one of the first decode, in their own environments;
+    collectives run among all GPUs of this host that servers use. Fingerprints are left to whoever knows the engine.
+    """
+    servers = [server for server in plan["servers"] if server["host"] == host]
+    if not servers:
+        return {"kv": None, "collectives": None}
+    common = {"python": servers[0]["python"], "state_dir": state_dir(plan["hosts"][host]["root"])}
+    gpus = sorted({gpu for server in servers for gpu in server["gpus"]})
+    cuda = plan["device"] == "cuda"
+    pair = [next((one for one in servers if one["role"] == role), None) for role in (PREFILL, DECODE)]
+    ends = [server for server in pair if server]
+    if len(ends) == 2:
+        devices = [min(server["gpus"]) for server in ends] if cuda else []
+    else:
+        devices = [gpus[0], gpus[-1]] if cuda else []
+    kv = {
+        **common,
+        "pythonpath": plan["hosts"][host]["engine_pythonpath"],
+        "memory": "vram" if cuda else "dram",
+        "devices": devices,
+        "environments": [dict(server["environment"]) for server in ends] if len(ends) == 2 else [],
+    }
+    collectives = {**common, "backend": "nccl", "devices": gpus, "environment": dict(servers[0]["environment"])}
+    return {"kv": kv, "collectives": collectives if cuda and len(gpus) > 1 else None}

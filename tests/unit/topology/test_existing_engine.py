@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine that is there already, as the plan and the faults see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import resolve
+
+from .conftest import PRESETS, one_host
+
+EXISTING = {"python": "/usr/bin/python3", "pythonpath": ["/srv/site", "/srv/more"]}
+
+
+def plan_of(variables: dict[str, Any], **host: Any) -> dict[str, Any]:
+    plan, faults = resolve(variables, one_host(**host), PRESETS)
+    assert plan, list(map(str, faults))
+    return plan
+
+
+def faults_of(variables: dict[str, Any], **host: Any) -> dict[str, str]:
+    _plan, faults = resolve(variables, one_host(**host), PRESETS)
+    return {fault.key: str(fault) for fault in faults}
+
+
+def test_every_part_runs_on_it_and_finds_its_folders(gpu_box: dict[str, Any]) -> None:
+    plan = plan_of(gpu_box, pd_engine={"existing": EXISTING})
+    host = plan["hosts"]["box1"]
+    assert (host["engine_python"], host["engine_existing"]) == ("/usr/bin/python3", True)
+    assert host["engine_pythonpath"] == ["/srv/site", "/srv/more"]
+    for part in [*plan["servers"], plan["router"], plan["reference"]]:
+        assert "/usr/bin/python3" in part["argv"]
+        assert part["environment"]["PYTHONPATH"] == "/srv/site:/srv/more"
+
+
+def test_without_one_no_part_has_a_pythonpath(gpu_box: dict[str, Any]) -> None:
+    plan = plan_of(gpu_box)
+    assert plan["hosts"]["box1"]["engine_existing"] is False
+    assert all("PYTHONPATH" not in part["environment"] for part in [*plan["servers"], plan["router"]])
+
+
+def test_the_rehearsal_distribution_comes_last_and_lies_below_the_root(cpu_box: dict[str, Any]) -> None:
+    plan = plan_of(cpu_box, pd_engine={"existing": EXISTING})
+    folders = plan["servers"][0]["environment"]["PYTHONPATH"].split(":")
+    assert folders == ["/srv/site", "/srv/more", "/opt/pdlab/engine/extras"]
+
+
+def test_what_would_build_or_change_it_and_what_would_hide_it_is_refused(gpu_box: dict[str, Any]) -> None:
+    engine = {"existing": EXISTING, "lock": "cuda13", "python": "/x", "overlay": "/y", "wheelhouse": "/z"}
+    found = faults_of({**gpu_box, "pd_server_env": {"PYTHONPATH": "/mine"}}, pd_engine=engine)
+    assert {"pd_engine.lock", "pd_engine.python", "pd_engine.overlay"} <= set(found)
+    assert not any("wheelhouse" in key for key in found)
+    assert "would hide what pd_engine.existing.pythonpath gives" in found["pd_servers[0].env.PYTHONPATH"]
+
+
+@pytest.mark.parametrize(
+    ("existing", "key", "said"),
+    [
+        ({"pythonpath": []}, "pd_engine.existing.python", "is missing"),
+        ({"python": "python3"}, "pd_engine.existing.python", "is not an absolute path"),
+        ({"python": "/opt/pdlab/engine/bin/python"}, "pd_engine.existing.python", "lies below pd_root"),
+        ({"python": "/p", "pythonpath": ["/opt/pdlab/x"]}, "pd_engine.existing.pythonpath", "lies below pd_root"),
+        ({"python": "/p", "pythonpath": ["/a:b"]}, "pd_engine.existing.pythonpath", "has a ':'"),
+        ({"python": "/p", "pythonpath": "/a"}, "pd_engine.existing.pythonpath", "not a list"),
+    ],
+)
+def test_a_path_that_cannot_be_meant_is_a_fault(
+    gpu_box: dict[str, Any], existing: dict[str, Any], key: str, said: str
+) -> None:
+    assert said in faults_of(gpu_box, pd_engine={"existing": existing})[key]
