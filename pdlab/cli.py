@@ -423,7 +423,7 @@ def init(
     folder = output or default_folder(host, box)
     try:
         refuse_folder(folder)
-        facts = look_at_recording(box, host) if box else look_at(host, become, err)
+        facts = look_at_recording(box) if box else look_at(host, become, err)
         shape = make_inventory(facts, host, folder, model, become=become, recording=box)
     except LookError as error:
         print_failures(error.outcome)
@@ -465,15 +465,13 @@ def plan(
     from pdlab.topology import Plan
 
     document = plan_of(options_of(inventory, limit=limit, extra_vars=extra_vars))
-    units = None
-    if box:
-        run = dry_run_on(document, box)
-        document, units = run.plan, run.units
+    run = dry_run_on(document, box) if box else None
+    document = run.plan if run else document
     if as_json:
         print_json(Plan.model_validate(document).model_dump(mode="json"))
     else:
         out.print(plan_table(document, out.width))
-        out.print(plan_details(document, units), soft_wrap=True, end="")
+        out.print(plan_details(document, run), soft_wrap=True, end="")
 
 
 def dry_run_on(document: dict[str, Any], written: list[str]) -> DryRun:

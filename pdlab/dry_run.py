@@ -40,11 +40,15 @@ class Unit:
 
 @dataclass(frozen=True)
 class DryRun:
-    """The plan completed by what the box says; `faults` is not empty when the box contradicts the inventory."""
+    """The plan completed by what the box says; `faults` is not empty when the box contradicts the inventory.
+
+    `units` by the part's name; `shared` by host: {path: text} of what all services of a host have in common.
+    """
 
     plan: dict[str, Any]
     faults: Sequence[Fault]
     units: Mapping[str, Unit]
+    shared: Mapping[str, Mapping[str, str]]
 
 
 def facts_of(boxes: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
@@ -61,14 +65,26 @@ def dry_run(plan: Mapping[str, Any], boxes: Mapping[str, Mapping[str, Any]]) -> 
     placed = place(plan, boxes, faults)
     parts = [*placed["servers"], placed["router"], placed["reference"]]
     units = {part["name"]: unit_of_part(part, placed, boxes[part["host"]]) for part in parts if part}
-    return DryRun(placed, list(faults), units)
+    shared = {
+        host: SystemdManager(placed["hosts"][host]["root"]).shared_files()
+        for host in dict.fromkeys(part["host"] for part in parts if part)
+        if uses_systemd(placed, host, boxes[host])
+    }
+    return DryRun(placed, list(faults), units, shared)
+
+
+def uses_systemd(plan: Mapping[str, Any], host: str, facts: Mapping[str, Any]) -> bool:
+    """Whether services of this host are systemd's: asked for, or PID 1 (pdlab being root)."""
+    asked = plan["hosts"][host]["service_manager"]
+    return asked == SYSTEMD or (asked == AUTO and facts["init"] == SYSTEMD)
 
 
 def unit_of_part(part: Mapping[str, Any], plan: Mapping[str, Any], facts: Mapping[str, Any]) -> Unit:
-    """What pd_server would write for one part: for systemd where it is PID 1 (pdlab being root), else supervisor."""
+    """The file that pd_server would write for one part."""
     root, stop_timeout_s = plan["hosts"][part["host"]]["root"], ARGUMENTS["stop_timeout_s"]["default"]
-    definition = definition_of(part, root, FINGERPRINT, None, stop_timeout_s)
-    asked = plan["hosts"][part["host"]]["service_manager"]
-    systemd = asked == SYSTEMD or (asked == AUTO and facts["init"] == SYSTEMD)
-    manager = SystemdManager(root) if systemd else SupervisorManager(root, "")
-    return Unit(manager.kind, manager.path(definition.name), manager.render(definition))
+    definition = definition_of(part, root, FINGERPRINT, part["user"], stop_timeout_s)
+    if uses_systemd(plan, part["host"], facts):
+        units = SystemdManager(root)
+        return Unit(units.kind, units.path(definition.name), units.render(definition))
+    programs = SupervisorManager(root, "")
+    return Unit(programs.kind, programs.path(definition.name), programs.text(definition))

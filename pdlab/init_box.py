@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.box import read_facts
+from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.recording import Recording
 from rich.console import Console
 
 from pdlab.box_shape import Shape, candidate_ports, candidate_roots, root_of, shape_of
@@ -20,6 +21,8 @@ from pdlab.session import play_quietly
 
 LOOK = "look"
 THIS_MACHINE = "this-machine"
+# What a recording calls the home directory of the user who looked (module_utils/facts/redaction.py).
+RECORDED_HOME = "/home/user-1"
 
 
 class LookError(Exception):
@@ -51,15 +54,17 @@ def look_at(host: str | None, become: bool, console: Console) -> dict[str, Any]:
     return dict(looked[0].result["facts"])
 
 
-def look_at_recording(folder: Path, host: str | None) -> dict[str, Any]:
+def look_at_recording(folder: Path) -> dict[str, Any]:
     """The facts of a recorded box. Raises ValueError when there is no recording in `folder`."""
-    from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.recording import Recording
-
-    return read_facts(Recording(folder), {"ports": candidate_ports(), "paths": candidate_roots(_home(host))})
+    return read_facts(Recording(folder), {"ports": candidate_ports(), "paths": candidate_roots(RECORDED_HOME)})
 
 
 def _home(host: str | None) -> str | None:
-    return None if host else str(Path.home())
+    """The home directory on the box, as far as it is known from here."""
+    user = (host or "").rpartition("@")[0]
+    if host is None:
+        return str(Path.home())
+    return f"/home/{user}" if user and user != "root" else None
 
 
 def make_inventory(
@@ -76,7 +81,7 @@ def make_inventory(
     source = f"the recording {recording.name}" if recording else host or "this machine"
     box = Box(host_name(address), address or None, user or None, become, bool(facts["root"]), source)
     shape = shape_of(facts)
-    root, why = root_of(facts, _home(host))
+    root, why = root_of(facts, RECORDED_HOME if recording else _home(host))
     write_inventory(folder, files_of(box, shape, folder, root, why, model))
     return shape
 

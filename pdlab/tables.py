@@ -25,7 +25,7 @@ from pdlab.report.workloads import workloads
 from pdlab.results import REHEARSAL_NOTE, SAMPLES_NEEDED, Point, Report
 
 if TYPE_CHECKING:
-    from pdlab.dry_run import Unit
+    from pdlab.dry_run import DryRun
     from pdlab.rebuild import Change
     from pdlab.status import PartState, ServiceState, Status
 
@@ -129,8 +129,8 @@ def plan_table(plan: Mapping[str, Any], width: int = WIDTH) -> RenderableType:
     return Group(table, *_engine_notes(plan))
 
 
-def plan_details(plan: Mapping[str, Any], units: Mapping[str, Unit] | None = None) -> Text:
-    """Each part's binding, command line and environment, and the file of its unit when there is one.
+def plan_details(plan: Mapping[str, Any], run: DryRun | None = None) -> Text:
+    """Each part's binding, command line and environment; of a dry run also every file that a service manager gets.
 
     Made to be copied: print it with soft_wrap, so that no line is broken.
     """
@@ -145,9 +145,15 @@ def plan_details(plan: Mapping[str, Any], units: Mapping[str, Unit] | None = Non
         argv = [str(item) for item in as_list(part.get("argv"))]
         environment = {str(key): str(value) for key, value in as_mapping(part.get("environment")).items()}
         text.append(_indented(formatting.shell_block(argv, environment)))
-        if units and name in units:
-            text.append(f"  {units[name].manager}: {units[name].path}\n", style=SOFT)
-            text.append(_indented(units[name].text, 4))
+        if run and name in run.units:
+            text.append(f"  {run.units[name].manager}: {run.units[name].path}\n", style=SOFT)
+            text.append(_indented(run.units[name].text, 4))
+        text.append("\n")
+    for host, files in (run.shared if run else {}).items():
+        text.append(f"shared by all services of {host}\n", style="bold")
+        for path, content in files.items():
+            text.append(f"  systemd: {path}\n", style=SOFT)
+            text.append(_indented(content, 4))
         text.append("\n")
     return text
 

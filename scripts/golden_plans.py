@@ -61,7 +61,7 @@ def golden(name: str) -> str:
     run = dry_run(plan, facts_of(dict.fromkeys(plan["hosts"], BOX)))
     if run.faults:
         raise ValueError("\n".join(map(str, run.faults)))
-    return plain(plan_table(run.plan), WIDTH) + plan_details(run.plan, run.units).plain
+    return plain(plan_table(run.plan), WIDTH) + plan_details(run.plan, run).plain
 
 
 def stale() -> list[str]:

@@ -111,6 +111,10 @@ class SupervisorManager(ServiceManager):
     def render(self, definition: ServiceDefinition) -> str:
         if definition.user and os.geteuid() != 0 and definition.user != pwd.getpwuid(os.geteuid()).pw_name:
             raise DefinitionError(f"{definition.name}: user: only root can run a service as {definition.user!r}")
+        return self.text(definition)
+
+    def text(self, definition: ServiceDefinition) -> str:
+        """The program's file as root would write it, whoever asks."""
         return program_text(definition, self._start_token(definition.name))
 
     def read(self, name: str) -> str | None:

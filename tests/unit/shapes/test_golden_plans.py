@@ -54,6 +54,8 @@ def test_where_systemd_is_not_pid_1_the_unit_is_supervisors_unless_the_inventory
     plan = golden_plans.plan_of("gpu")
     container = {**facts(), "init": "tini"}
     assert dry_run(plan, {"gpubox": container}).units["router"].path == "/opt/pdlab/supervisor/conf.d/pdlab-router.conf"
+    plan["router"]["user"] = "pdlab-nobody-has-this"
+    assert "user=pdlab-nobody-has-this" in dry_run(plan, {"gpubox": container}).units["router"].text
     plan["hosts"]["gpubox"]["service_manager"] = "systemd"
     assert dry_run(plan, {"gpubox": container}).units["router"].manager == "systemd"
 

@@ -19,11 +19,15 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables imp
 
 from pdlab.dry_run import dry_run
 from pdlab.init_box import look_at_recording, make_inventory
+from pdlab.preflight import judge_recordings
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 SWEEPS = yaml.safe_load((CHECKOUT / "roles" / "benchmark" / "vars" / "sweeps.yml").read_text())["benchmark_sweeps"]
 
 PDLAB = Path(sys.executable).with_name("pdlab")
+MODEL = "/srv/models/DeepSeek-V4-Flash-NVFP4"
+# Faults of a box that no inventory can mend.
+BEYOND_AN_INVENTORY = {"laptop": {"driver_too_old"}}
 RECORDED = sorted(path.parent for path in (CHECKOUT / "tests" / "boxes").glob("*/box.yml"))
 
 
@@ -53,14 +57,21 @@ def plan_in(folder: Path) -> tuple[str, dict[str, Any]]:
 def test_what_is_written_for_a_recorded_box_resolves_and_fits_it(
     recording: Path, host: str | None, tmp_path: Path
 ) -> None:
-    facts = look_at_recording(recording, host)
-    shape = make_inventory(facts, host, tmp_path / "box", "/srv/models/x", recording=recording)
+    facts = look_at_recording(recording)
+    shape = make_inventory(facts, host, tmp_path / "box", MODEL, recording=recording)
     name, plan = plan_in(tmp_path / "box")
     assert name == ("box" if host else "this-machine")
     assert plan["rehearsal"] is (shape.device == "cpu")
     run = dry_run(plan, {name: read_facts(Recording(recording), {})})
     assert list(run.faults) == []
     assert not any(server["numa_pending"] for server in run.plan["servers"])
+    (record,) = judge_recordings(plan, {name: recording})
+    vetoes = {
+        verdict["id"]: verdict["seen"]
+        for verdict in record["verdicts"]
+        if verdict["severity"] == "veto" and not verdict["ok"]
+    }
+    assert set(vetoes) == BEYOND_AN_INVENTORY.get(recording.name, set()), vetoes
 
 
 def test_the_reference_box_gets_the_reference_topology(tmp_path: Path) -> None:
