@@ -141,10 +141,12 @@ def _seen(names: list[str], hostvars: Any) -> dict[str, Any]:
 
 
 def locked_engine(variables: Mapping[str, Any]) -> str | None:
-    """The version of sglang that a host's lock pins, or None where the lock cannot be read here."""
-    engine = variables.get("pd_engine")
-    lock = engine.get("lock") if isinstance(engine, Mapping) else None
-    lock = str(lock or ("cpu" if variables.get("pd_device") == "cpu" else "cuda13"))
+    """The version of sglang that a host's lock pins; None where it cannot be read here, and for an existing engine."""
+    written = variables.get("pd_engine")
+    engine = written if isinstance(written, Mapping) else {}
+    if engine.get("existing") is not None:
+        return None
+    lock = str(engine.get("lock") or ("cpu" if variables.get("pd_device") == "cpu" else "cuda13"))
     path = os.path.join(LOCKS, f"{lock}.txt") if lock in LOCK_NAMES else os.path.expanduser(lock)
     try:
         with open(path, encoding="utf-8") as stream:

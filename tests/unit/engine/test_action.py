@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.pdlab.pdlab.plugins.action.engine_rules import judged
+from ansible_collections.pdlab.pdlab.plugins.action.topology import locked_engine
 
 from .conftest import RTX_PRO_6000, V4, box, planned
 
@@ -86,3 +88,25 @@ def test_the_result_says_why_each_variable_is_there() -> None:
     result = judged(planned(box()), "box1", EVERYTHING)
     (line,) = [line for line in result["environment"]["prefill-0"] if line["name"] == "NCCL_DEBUG"]
     assert line["from"] == "profile" and line["why"] and line["source"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "version"),
+    [
+        ({}, "0.5.23"),
+        ({"pd_device": "cpu"}, "0.5.23"),
+        ({"pd_engine": {"lock": "cuda13"}}, "0.5.23"),
+        ({"pd_engine": {"lock": "/nowhere/lock.txt"}}, None),
+        ({"pd_engine": {"existing": {"python": "/usr/bin/python3"}}}, None),
+    ],
+)
+def test_the_plan_goes_by_the_locks_version_and_by_none_for_an_engine_that_pdlab_does_not_build(
+    variables: dict[str, Any], version: str | None
+) -> None:
+    assert locked_engine(variables) == version
+
+
+def test_a_lock_of_ones_own_says_its_version(tmp_path: Path) -> None:
+    lock = tmp_path / "mine.txt"
+    lock.write_text("sglang==0.5.17 \\\n    --hash=sha256:00\n")
+    assert locked_engine({"pd_engine": {"lock": str(lock)}}) == "0.5.17"
