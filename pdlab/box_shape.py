@@ -61,6 +61,9 @@ class Shape:
     router_port: int
     prometheus_port: int
     shared: bool = False
+    # Of all GPUs, when nvidia-smi says it; and the profile of the environment that goes with how they are joined.
+    compute_capability: str | None = None
+    collectives: str | None = None
     notes: list[str] = field(default_factory=list)
     port_notes: list[str] = field(default_factory=list)
 
@@ -88,9 +91,11 @@ def shape_of(facts: Facts) -> Shape:
     gpus, notes = _usable(known)
     if not gpus:
         return _rehearsal(facts, ports, notes)
-    if len(gpus) == 1:
-        return _shared(facts, gpus[0], ports, [_seen(facts, gpus), *notes])
-    return _disaggregated(facts, gpus, ports, [_seen(facts, gpus), *notes])
+    notes = [_seen(facts, gpus), *notes]
+    shape = _shared(facts, gpus[0], ports, notes) if len(gpus) == 1 else _disaggregated(facts, gpus, ports, notes)
+    shape.compute_capability = gpus[0].get("compute_capability")
+    shape.collectives = "nvlink" if facts["gpu"].get("nvlink") else "pcie"
+    return shape
 
 
 # --- which GPUs belong together ---------------------------------------------------------------------------------------

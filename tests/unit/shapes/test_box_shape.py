@@ -134,3 +134,12 @@ def test_whatever_the_box_servers_are_equal_whole_and_in_one_node(nodes: list[in
         assert len({nodes[gpu] for gpu in server.gpus}) == 1
         assert server.gpus == list(range(server.gpus[0], server.gpus[-1] + 1, server.step))
         assert len(server.gpus) & (len(server.gpus) - 1) == 0
+
+
+def test_the_chip_and_how_gpus_are_joined_go_into_the_inventory() -> None:
+    facts = box(0, 0, gpu={"nvlink": True})
+    facts["gpu"]["gpus"][0]["compute_capability"] = "9.0"
+    shape = shape_of(facts)
+    assert (shape.compute_capability, shape.collectives) == ("9.0", "nvlink")
+    assert shape_of(box(0)).collectives == "pcie"
+    assert shape_of(box()).collectives is None
