@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.pdlab.pdlab.plugins.module_utils import preflight_rules as rules
 from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import COLLECTIVES, KV
 from ansible_collections.pdlab.pdlab.plugins.module_utils.probe_options import probe_options
+from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import engine_dir
 from ansible_collections.pdlab.pdlab.plugins.plugin_utils.recorded import RecordedAction
 
 PROBES = {"kv": KV, "collectives": COLLECTIVES}
@@ -59,8 +59,8 @@ class ActionModule(RecordedAction):
     ) -> dict[str, dict[str, Any]]:
         """What the probes say of this host; a kept result of this boot is taken, and nothing is started in check mode."""
         kept = facts.get("kept") or {}
-        path = os.path.dirname(os.path.dirname(plan["hosts"][host]["engine_python"]))
-        fingerprint = ((kept.get("environments") or {}).get(path) or {}).get("stamp", {}).get("fingerprint")
+        engine = (kept.get("environments") or {}).get(engine_dir(plan["hosts"][host]["root"])) or {}
+        fingerprint = engine.get("stamp", {}).get("fingerprint")
         obstacle = _obstacle(facts, plan, host)
         tried = {}
         for name, options in probe_options(plan, host).items():
@@ -73,6 +73,7 @@ class ActionModule(RecordedAction):
                 result = self._execute_module(
                     module_name=f"pdlab.pdlab.{probe.name}", module_args=options, task_vars=task_vars
                 )
+                result = self.document(result)
                 result.setdefault("ok", False)
                 result.setdefault("why", result.get("msg"))
             tried[name] = result or {"ok": None, "why": obstacle or "not tried in check mode"}
@@ -83,6 +84,9 @@ def _obstacle(facts: dict[str, Any], plan: dict[str, Any], host: str) -> str | N
     """Why nothing can be tried now, or None."""
     if not facts.get("engine"):
         return "not tried yet, the engine is not installed"
+    missing = [name for name in ("torch", "nixl") if not facts["engine"].get(name)]
+    if missing:
+        return f"not tried, the engine has no {' and no '.join(missing)}"
     if not facts["gpu"]["gpus"]:
         return "not tried, there is no GPU"
     used = {gpu for server in plan["servers"] if server["host"] == host for gpu in server["gpus"]}

@@ -77,11 +77,11 @@ class ActionModule(ActionBase):
                 if looked.get("failed") or "facts" not in looked:
                     return {**result, **looked}
                 boxes[me] = looked["facts"]
-            result["box"] = {key: boxes[me][key] for key in ("gpu", "numa")}
             placed = Faults(_first_origins(origins))
             plan = place(plan, boxes, placed)
             if len(placed):
                 return {**result, **_refused(list(placed))}
+            result["box"] = {key: boxes[me][key] for key in ("gpu", "numa")}
         return {**result, "changed": False, "plan": plan, "me": part_of(plan, me)}
 
     def _read(

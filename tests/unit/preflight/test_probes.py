@@ -69,7 +69,7 @@ class Tried:
 @pytest.fixture
 def ready(reference_facts: dict[str, Any]) -> dict[str, Any]:
     """The reference box with an engine and idle GPUs."""
-    reference_facts["engine"] = {"sglang": "0.5.23"}
+    reference_facts["engine"] = {"sglang": "0.5.23", "torch": "2.14.1", "nixl": "1.5.1"}
     for gpu in reference_facts["gpu"]["gpus"]:
         gpu["processes"] = []
     return reference_facts
@@ -95,6 +95,7 @@ def test_a_probe_that_fails_says_why(
     ("obstacle", "said"),
     [
         (lambda facts: facts.update(engine=None), "the engine is not installed"),
+        (lambda facts: facts["engine"].update(torch=None, nixl=None), "the engine has no torch and no nixl"),
         (lambda facts: facts["gpu"].update(gpus=[]), "there is no GPU"),
         (lambda facts: facts["gpu"]["gpus"][4].update(processes=[{"pid": 1, "own": True}]), "servers run on these"),
     ],
@@ -108,6 +109,19 @@ def test_nothing_is_started_where_it_cannot_tell_anything(
     assert found["ok"] is None
     assert said in found["why"]
     assert tried.asked == []
+
+
+def test_an_engine_that_pdlab_did_not_build_keeps_its_fingerprint_below_the_root(
+    ready: dict[str, Any], reference_plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = reference_plan["hosts"]["gpubox"]
+    for server in reference_plan["servers"]:
+        server["python"] = host["engine_python"] = "/usr/local/bin/python3"
+    ready["kept"] = {"environments": {host["root"] + "/engine": {"stamp": {"fingerprint": "ef"}}}}
+    options = {**(probe_options(reference_plan, "gpubox")["kv"] or {}), "fingerprint": "ef"}
+    document = {"key": KV.key(options, "this boot"), "result": {"ok": True, "of": "kept"}}
+    ready["kept"][KV.name] = {"boot": "this boot", "document": document}
+    assert Tried(monkeypatch, MOVED)(ready, reference_plan)["kv"] == {"ok": True, "of": "kept"}
 
 
 def test_nothing_is_started_in_check_mode_or_for_a_rehearsal(
