@@ -98,7 +98,8 @@ def remembered(root: str | None, path: str) -> dict[str, Any]:
         memory = None
     if not isinstance(memory, dict) or memory.get("schema") != SCHEMA or not isinstance(memory.get("files"), dict):
         return dict(NOTHING)
-    return memory
+    # What an earlier pdlab did not write down is unknown.
+    return {**NOTHING, **memory}
 
 
 def remember(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -140,3 +141,13 @@ def test_a_slice_of_no_time_hashes_nothing_and_a_tick_that_raises_ends_it(model:
 
     with pytest.raises(KeyboardInterrupt):
         checksums.hash_slice(str(model), files, wanted, None, gone)
+
+
+def test_a_memory_that_an_earlier_pdlab_wrote_leaves_open_what_it_did_not_know(model: Path, tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    remember(root, str(model), inventory(str(model)), whole=True)
+    path = Path(model_inventory.memory_path(root, str(model)))
+    kept = json.loads(path.read_text())
+    del kept["quantization"]
+    path.write_text(json.dumps(kept))
+    assert remembered(root, str(model))["quantization"] is None
