@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import Any
 
+from ansible_collections.pdlab.pdlab.plugins.module_utils import init_system
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import (
     SUPERVISOR,
     SYSTEMD,
@@ -22,20 +22,15 @@ AUTO = "auto"
 MANAGERS = (AUTO, SYSTEMD, SUPERVISOR)
 
 
-def booted_with_systemd() -> bool:
-    """Tell whether PID 1 is systemd (the test of sd_booted(3))."""
-    return Path("/run/systemd/system").is_dir()
-
-
 def chosen_kind(manager: str) -> str:
     """Return SYSTEMD or SUPERVISOR for AUTO, SYSTEMD or SUPERVISOR.
 
     Raises ServiceError when systemd is asked for and cannot be used here.
     """
-    usable = booted_with_systemd() and os.geteuid() == 0
+    usable = init_system.can_use_systemd()
     if manager == AUTO:
         return SYSTEMD if usable else SUPERVISOR
-    if manager == SYSTEMD and not booted_with_systemd():
+    if manager == SYSTEMD and not init_system.booted_with_systemd():
         raise ServiceError(
             "pd_service_manager is systemd, but PID 1 of this host is not systemd; use supervisor or auto"
         )

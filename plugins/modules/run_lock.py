@@ -92,6 +92,10 @@ held_by:
   description: The holder that is in the way, null when none is.
   returned: always
   type: dict
+systemd:
+  description: Whether systemd keeps services here for this user, which decides what V(auto) means as a service manager.
+  returned: when state is present
+  type: bool
 took_over:
   description: The holder that had died and whose lock was taken over, null when there was none.
   returned: always
@@ -104,6 +108,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import host_lock
+from ansible_collections.pdlab.pdlab.plugins.module_utils.init_system import can_use_systemd
 from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
 
 
@@ -119,6 +124,7 @@ def take(module: AnsibleModule, path: str, now: float) -> None:
         "held": not module.check_mode and not alive,
         "held_by": other["holder"] if other and alive else None,
         "took_over": other["holder"] if other and not alive else None,
+        "systemd": can_use_systemd(),
     }
     if module.check_mode:
         module.exit_json(**result)

@@ -215,6 +215,7 @@ class Bench:
             "model_path": str(self.root / "model"),
             "python": str(self.root / "engine-python"),
             "home": None,
+            "pythonpath": [],
             "args": {"tag": behaviour},
             "warmup": None,
             "workers": [{"name": "prefill-0", "url": self.router.url, "role": "prefill"}],

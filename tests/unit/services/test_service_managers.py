@@ -46,7 +46,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import repla
 def test_systemd_is_chosen_where_it_is_pid_1_and_we_are_root(
     monkeypatch: pytest.MonkeyPatch, asked: str, systemd_is_pid_1: bool, user: int, chosen: str
 ) -> None:
-    monkeypatch.setattr(service_managers, "booted_with_systemd", lambda: systemd_is_pid_1)
+    monkeypatch.setattr(service_managers.init_system, "booted_with_systemd", lambda: systemd_is_pid_1)
     monkeypatch.setattr(os, "geteuid", lambda: user)
     assert service_managers.chosen_kind(asked) == chosen
 
@@ -57,7 +57,7 @@ def test_systemd_is_chosen_where_it_is_pid_1_and_we_are_root(
 def test_systemd_where_it_cannot_be_used_is_refused(
     monkeypatch: pytest.MonkeyPatch, systemd_is_pid_1: bool, why: str
 ) -> None:
-    monkeypatch.setattr(service_managers, "booted_with_systemd", lambda: systemd_is_pid_1)
+    monkeypatch.setattr(service_managers.init_system, "booted_with_systemd", lambda: systemd_is_pid_1)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(ServiceError, match=why):
         service_managers.chosen_kind("systemd")
@@ -279,7 +279,7 @@ def test_a_unit_belongs_to_the_root_that_it_works_below(root: str, unit: str, ou
 def test_every_program_below_a_root_is_found_with_its_definition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_managers, "booted_with_systemd", lambda: False)
+    monkeypatch.setattr(service_managers.init_system, "booted_with_systemd", lambda: False)
     assert service_managers.services_of(str(tmp_path)) == {}
     folder = tmp_path / "supervisor" / "conf.d"
     folder.mkdir(parents=True)
