@@ -168,6 +168,11 @@ class Bench:
         seconds = min(timed(lambda: self.pdlab("preflight", "-i", "gpu", "--box", str(box))) for _ in range(3))
         return Row("preflight of the reference box's recording", seconds, None, 2.0)
 
+    def analysis(self) -> Row:
+        """A thousand points of a sweep, everything that pdlab makes of them, with what it loads."""
+        seconds = min(float(run([sys.executable, CHECKOUT / "benchmarks" / "analysis.py", "1000"])) for _ in range(3))
+        return Row("analysis of 1,000 points", seconds, None, 2.0)
+
     def first_answer(self) -> Row:
         """From stopped services to the first right answer, against the same lines in a shell."""
         self.pdlab("deploy")
@@ -274,7 +279,7 @@ def wait_for_answer(plan: Mapping[str, Any]) -> None:
 
 def main() -> None:
     """Run the rows that were asked for and print the table."""
-    names = ["preflight", "environment_cold", "environment_warm", "second_deploy", "first_answer"]
+    names = ["analysis", "preflight", "environment_cold", "environment_warm", "second_deploy", "first_answer"]
     names += ["deploy_one_host", "deploy_three_hosts", "whole"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", default=names, metavar="row", help=f"which rows: {', '.join(names)}")

@@ -583,6 +583,33 @@ def report(
     raise typer.Exit(int(Exit.OK))
 
 
+@app.command()
+def explain(
+    run: Annotated[str, typer.Argument(help="A run's name, its id, a path, or `latest`.")] = "latest",
+    ttft_ms: Annotated[float | None, typer.Option("--ttft-ms", min=0, help="Limit: time to the first token.")] = None,
+    tpot_ms: Annotated[float | None, typer.Option("--tpot-ms", min=0, help="Limit: time per output token.")] = None,
+    e2e_ms: Annotated[float | None, typer.Option("--e2e-ms", min=0, help="Limit: time of a whole request.")] = None,
+    runs_dir: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """What a run's numbers mean: what binds each point, what they support, who kept the limits."""
+    from pdlab.analysis.goodput import Limits
+    from pdlab.explain import document, lines
+    from pdlab.explain import explain as explained
+
+    try:
+        contents = RunFolder.find(runs_dir, run).read()
+    except StoreError as error:
+        fail(str(error), Exit.USAGE)
+    limits = Limits(ttft_ms, tpot_ms, e2e_ms)
+    arms = explained(contents, None if limits == Limits() else limits)
+    if as_json:
+        print_json(document(contents, arms))
+    else:
+        for line in lines(contents, arms, min(out.width, 100)):
+            out.print(line, markup=False, soft_wrap=True)
+
+
 # --- using and ending --------------------------------------------------------------------------------------------
 
 
