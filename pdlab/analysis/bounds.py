@@ -28,7 +28,7 @@ from pdlab.analysis.measurement import Measurement, mean
 QUEUED = 0.5
 FULL = 0.9
 FLAT = 0.05
-LITTLE_GAIN = 0.40
+LITTLE_GAIN = 0.5
 MUCH_GAIN = 0.60
 DECODING = 0.8
 SLOWER_TOKENS = 2.0
@@ -37,8 +37,12 @@ BUSY_FOR_LATENCY = 0.75
 TRANSFER_IDLE = 0.5
 TRANSFER_FULL = 0.8
 TRANSFER_PART = 0.3
-WAITING = 1.0
+WAITING = 0.5
+WAITING_PART = 0.1
+HARDLY_SLOWER = 1.12
+WAITING_PART_HARDLY_SLOWER = 0.25
 MOST_OF_QUEUES = 0.6
+QUEUE_OF_ONE = 0.8
 POOL_FULL = 0.85
 
 
@@ -142,6 +146,7 @@ class _Signals:
     transfer_waiting: float | None
     pool_waiting: float | None
     token_usage: float | None
+    places_use: float | None
 
     @property
     def flat(self) -> float | None:
@@ -154,10 +159,41 @@ class _Signals:
         parts = (self.prefill_waiting, self.transfer_waiting, self.pool_waiting)
         return None if None in parts else sum(part for part in parts if part is not None)
 
-    def share(self, waiting: float | None) -> float | None:
-        """One queue's share of all; None when unknown or when hardly anything waits."""
+    @property
+    def pool_share(self) -> float | None:
+        """The share of the queue for room in decode in all queues; None when unknown or hardly anything waits."""
         total = self.queues
-        return None if waiting is None or total is None or total < WAITING else waiting / total
+        return None if total is None or total < WAITING else (self.pool_waiting or 0.0) / total
+
+    @property
+    def prefill_share(self) -> float | None:
+        """Prefill's share of the queues behind the one for room in decode, which admits to them."""
+        if self.prefill_waiting is None or self.transfer_waiting is None:
+            return None
+        total = self.prefill_waiting + self.transfer_waiting
+        return None if total < WAITING else self.prefill_waiting / total
+
+    @property
+    def waiting_part(self) -> float | None:
+        """The share of requests in flight that wait in the engine's queues."""
+        total, flying = self.queues, self.stages.in_flight if self.stages else self.point.concurrency
+        return None if total is None or not flying else total / flying
+
+    @property
+    def prefill_full(self) -> bool:
+        """Prefill is used to its limit and each of its servers has a prompt waiting."""
+        servers = self.point.servers.prefill
+        return (self.prompt_use or 0) >= FULL and (self.prefill_waiting or 0) >= QUEUE_OF_ONE * servers
+
+    @property
+    def transfer_full(self) -> bool:
+        """The KV path is used to its limit and a transfer waits for another."""
+        return (self.transfer_use or 0) >= TRANSFER_FULL and (self.transfer_waiting or 0) >= 1 + QUEUE_OF_ONE
+
+    @property
+    def admission_queue(self) -> bool:
+        """Most of what waits has not been let in by decode: a flat rate then says nothing of the stages behind."""
+        return self.pool_share is not None and self.pool_share >= MOST_OF_QUEUES
 
 
 @dataclass(frozen=True)
@@ -172,6 +208,9 @@ def _signals(point: Measurement, context: Context) -> _Signals:
     alone_ttft = mean([other.ttft_ms for other in context.alone if other.ttft_ms is not None])
     same = [other for other in context.alone if other.output_len == point.output_len] or context.alone
     alone_tpot = mean([other.tpot_ms for other in same if other.tpot_ms is not None])
+    # What a lone request spends in the transfer is not prefill's time.
+    moved = mean([o.engine.kv_transfer_ms for o in context.alone if o.engine and o.engine.kv_transfer_ms is not None])
+    alone_prefill = None if alone_ttft is None else max(0.0, alone_ttft - (moved or 0.0))
     total, alone_e2e = e2e_ms(point), None
     if alone_ttft is not None and (alone_tpot is not None or point.output_len <= 1):
         alone_e2e = alone_ttft + (point.output_len - 1) * (alone_tpot or 0.0)
@@ -182,8 +221,8 @@ def _signals(point: Measurement, context: Context) -> _Signals:
         point=point,
         stages=occupancy(point),
         queue_share=1 - alone_ttft / point.ttft_ms if alone_ttft is not None and point.ttft_ms else None,
-        prompt_use=point.request_s * alone_ttft / 1000 / servers.prefill
-        if alone_ttft is not None and servers.disaggregated
+        prompt_use=point.request_s * alone_prefill / 1000 / servers.prefill
+        if alone_prefill is not None and servers.disaggregated
         else None,
         slowdown=total / alone_e2e if total is not None and alone_e2e else None,
         tpot_growth=point.tpot_ms / alone_tpot if point.tpot_ms is not None and alone_tpot else None,
@@ -200,6 +239,9 @@ def _signals(point: Measurement, context: Context) -> _Signals:
         transfer_waiting=engine.prefill_inflight if engine else None,
         pool_waiting=engine.decode_prealloc if engine else None,
         token_usage=engine.token_usage if engine else None,
+        places_use=engine.decode_running / engine.decode_places
+        if engine and engine.decode_places and engine.decode_running is not None
+        else None,
     )
 
 
@@ -234,19 +276,30 @@ def _latency(signals: _Signals) -> _Rule:
         "prompt_use",
         signals.prompt_use,
         BUSY_FOR_LATENCY,
-        "rate x TTFT of a lone request uses {value} of the prefill servers",
+        "rate x a lone request's time to its first token uses {value} of the prefill servers",
     )
     if lone:
         only = at_most("latency-bound", "concurrency", 1, 1, "one request in flight: nothing can queue")
         return _Rule("latency-bound", True, (only,))
-    empty = at_most("latency-bound", "queues", signals.queues, WAITING, "{value} requests wait in the engine's queues")
+    empty = at_most(
+        "latency-bound",
+        "waiting_part",
+        signals.waiting_part,
+        WAITING_PART_HARDLY_SLOWER if (signals.slowdown or math.inf) <= HARDLY_SLOWER else WAITING_PART,
+        "{value} of the requests in flight wait in the engine's queues",
+    )
+    places = at_most(
+        "latency-bound", "places_use", signals.places_use, POOL_FULL, "{value} of decode's places are in use"
+    )
     # The next load may lie beyond a limit that this one does not reach: empty queues then say so. A prompt that shares
     # a batch uses less of prefill than rate x TTFT says: a rate that still grows then says so.
     grows = gain.speaks_for or empty.speaks_for or gain.side == "not seen"
     # A pool that is just full has no queue yet, and no room for more load either.
     room = at_most("latency-bound", "token_usage", signals.token_usage, POOL_FULL, "{value} of the KV pool is in use")
-    quick = slow.speaks_for and grows and (use.speaks_for or gain.speaks_for) and room.side != "against"
-    return _Rule("latency-bound", quick, (slow, gain, empty, use, room))
+    quick = (
+        slow.speaks_for and grows and (use.speaks_for or gain.speaks_for) and "against" not in (room.side, places.side)
+    )
+    return _Rule("latency-bound", quick, (slow, gain, empty, use, room, places))
 
 
 def _prefill(signals: _Signals) -> _Rule:
@@ -257,15 +310,15 @@ def _prefill(signals: _Signals) -> _Rule:
         "prompt_use",
         signals.prompt_use,
         FULL,
-        "rate x TTFT of a lone request uses {value} of the prefill servers",
+        "rate x a lone request's time to its first token uses {value} of the prefill servers",
     )
     flat = at_most(bound, "flat", signals.flat, FLAT, "twice the load gives {value} more rate")
     share = at_least(
         bound,
         "prefill_queue",
-        signals.share(signals.prefill_waiting),
+        signals.prefill_share,
         MOST_OF_QUEUES,
-        "{value} of the engine's queues is prefill's",
+        "{value} of the queues behind decode's admission are prefill's",
     )
     not_transfer = _idle_transfer(bound, signals)
     not_pool = _idle_pool(bound, signals)
@@ -284,7 +337,7 @@ def _prefill(signals: _Signals) -> _Rule:
             and (stage.speaks_for or flat.speaks_for)
         )
     else:
-        full = use.speaks_for or flat.speaks_for
+        full = signals.prefill_full if signals.admission_queue else use.speaks_for or flat.speaks_for
         holds = share.speaks_for and full
     return _Rule(bound, holds, (queued, use, flat, share, stage, *not_transfer, *not_pool))
 
@@ -298,9 +351,9 @@ def _transfer(signals: _Signals) -> _Rule:
     share = at_least(
         bound,
         "transfer_queue",
-        signals.share(signals.transfer_waiting),
+        None if signals.prefill_share is None else 1 - signals.prefill_share,
         MOST_OF_QUEUES,
-        "{value} of the engine's queues waits for KV transfers",
+        "{value} of the queues behind decode's admission are KV transfers",
     )
     part = at_least(
         bound, "transfer_part", signals.transfer_part, QUEUED, "KV transfers take {value} of TTFT, queue included"
@@ -310,7 +363,7 @@ def _transfer(signals: _Signals) -> _Rule:
         holds = queued.speaks_for and use.speaks_for
     else:
         full = use.speaks_for or (use.side == "not seen" and flat.speaks_for)
-        holds = share.speaks_for and full
+        holds = share.speaks_for and (signals.transfer_full if signals.admission_queue else full)
     return _Rule(bound, holds, (queued, use, share, part, flat))
 
 
@@ -322,14 +375,14 @@ def _kv(signals: _Signals) -> _Rule:
     share = at_least(
         bound,
         "pool_queue",
-        signals.share(signals.pool_waiting),
+        signals.pool_share,
         MOST_OF_QUEUES,
         "{value} of the engine's queues waits for room in decode",
     )
     usage = at_least(bound, "token_usage", signals.token_usage, POOL_FULL, "{value} of the KV pool is in use")
-    flat = at_most(bound, "flat", signals.flat, FLAT, "twice the load gives {value} more rate")
-    holds = share.speaks_for and usage.speaks_for and demand.side != "against" and flat.side != "against"
-    return _Rule(bound, holds, (demand, share, usage, flat))
+    behind = _behind(bound, signals)
+    holds = share.speaks_for and usage.speaks_for and demand.side != "against" and behind.side != "against"
+    return _Rule(bound, holds, (demand, share, usage, behind))
 
 
 def _decode(signals: _Signals) -> _Rule:
@@ -349,7 +402,7 @@ def _decode(signals: _Signals) -> _Rule:
     places = at_least(
         bound,
         "place_queue",
-        signals.share(signals.pool_waiting),
+        signals.pool_share,
         MOST_OF_QUEUES,
         "{value} of the engine's queues waits for a place in decode",
     )
@@ -360,8 +413,16 @@ def _decode(signals: _Signals) -> _Rule:
         and gain.speaks_for
         and not (places.speaks_for and room.side == "against")
     )
-    slots = places.speaks_for and room.speaks_for and (gain.speaks_for or gain.side == "not seen")
-    return _Rule(bound, loaded or slots, (share, slower, gain, places, room))
+    behind = _behind(bound, signals)
+    slots = places.speaks_for and room.speaks_for and behind.side != "against"
+    return _Rule(bound, loaded or slots, (share, slower, gain, places, room, behind))
+
+
+def _behind(bound: Bound, signals: _Signals) -> Evidence:
+    """What decode lets in may still wait for a full prefill or link: then more room would only move the queue there."""
+    unseen = signals.prefill_waiting is None and signals.transfer_waiting is None
+    full = None if unseen else float(signals.prefill_full) + float(signals.transfer_full)
+    return at_most(bound, "full_behind", full, 0, "{value} of the stages behind decode's admission are at their limit")
 
 
 def _idle_transfer(bound: Bound, signals: _Signals) -> tuple[Evidence, ...]:

@@ -33,7 +33,7 @@ class EngineView:
 
     The names behind them (sglang 0.5.23, observability/metrics_collector.py): `num_queue_reqs` of prefill,
     `num_prefill_inflight_queue_reqs`, `num_decode_prealloc_queue_reqs`, `num_running_reqs` and `token_usage` of
-    decode, `kv_transfer_latency_ms`, `max_total_num_tokens`.
+    decode, `kv_transfer_latency_ms`. decode_places: the decode servers' `max_running_requests`.
     """
 
     prefill_waiting: float | None = None
@@ -42,6 +42,7 @@ class EngineView:
     decode_running: float | None = None
     token_usage: float | None = None
     kv_transfer_ms: float | None = None
+    decode_places: float | None = None
 
 
 @dataclass(frozen=True)

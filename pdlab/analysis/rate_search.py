@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pdlab.analysis.goodput import Goodput, Limits, goodput
+from pdlab.analysis.goodput import Goodput, Limits, goodput, wilson
 from pdlab.analysis.measurement import Measurement
 from pdlab.analysis.refusal import RefusedError
 
@@ -100,8 +100,6 @@ def highest_rate(points: Iterable[Measurement], limits: Limits, share: float = W
 
 
 def _pooled(rate: float, results: Sequence[Goodput]) -> RatePoint:
-    from pdlab.analysis.goodput import wilson
-
     good, requested = sum(one.good for one in results), sum(one.requested for one in results)
     low, high = wilson(good, requested)
     return RatePoint(rate, good, requested, good / requested, low, high)

@@ -200,6 +200,7 @@ def _measured(cell, end, arrived, prefilled, first, ended, areas) -> Measurement
         decode_running=means["running"],
         # The engine counts what is taken; a pool holds whole requests, so it is full when no further one fits.
         token_usage=0.0 if pool == float("inf") else means["tokens"] / pool,
+        decode_places=None if cell.slots == float("inf") else cell.slots * cell.decode,
         kv_transfer_ms=sum(first[who] - prefilled[who] for who in order) / count,
     )
     return Measurement(
@@ -253,6 +254,14 @@ def elasticities(cell: Cell, base: float) -> dict[str, float]:
     return found
 
 
+def alone_and_together(cell: Cell, base: float) -> bool:
+    """Whether load and room in decode bind only together: the load just fills the room, and either alone is no use."""
+    room = replace(cell, pool_tokens=cell.pool_tokens * GROWTH, slots=cell.slots * GROWTH)
+    both = RESOURCES["latency-bound"](room)
+    more, most = simulate(room).rate / base - 1, simulate(both).rate / base - 1
+    return more < 0.3 * (GROWTH - 1) and most > 0.6 * (GROWTH - 1)
+
+
 def truth(cell: Cell, base: float) -> str | None:
     """What binds a cell; None where no single resource does.
 
@@ -267,5 +276,31 @@ def truth(cell: Cell, base: float) -> str | None:
         return None
     if follows["KV-bound"] >= 0.66 and max(follows["prefill-bound"], follows["transfer-bound"]) <= 0.34:
         return "KV-bound"
+    if alone_and_together(cell, base):
+        return None
     name, *others = sorted(follows, key=lambda key: -follows[key])
     return name if follows[name] >= 0.66 and all(follows[other] <= 0.34 for other in others) else None
+
+
+def random_shape(draw: random.Random) -> Cell:
+    """Servers and lengths drawn widely, at concurrency 1. A KV pool or places in decode hold 4 to 16 requests."""
+    input_len, output_len = draw.choice([128, 512, 2048, 8192]), draw.choice([16, 64, 128, 256, 512])
+    cell = Cell(
+        1,
+        input_len,
+        output_len,
+        prefill=draw.randint(1, 3),
+        decode=draw.randint(1, 3),
+        prompt_ms=10 ** draw.uniform(0.3, 2.5),
+        transfer_ms=10 ** draw.uniform(-0.5, 2.2),
+        a_ms=10 ** draw.uniform(0.3, 1.5),
+        b_ms=10 ** draw.uniform(-2.3, -0.2),
+        jitter=draw.choice([0.05, 0.1, 0.3]),
+        seed=draw.randrange(10**6),
+    )
+    room = draw.choice([4, 8, 12, 16])
+    kind = draw.random()
+    if kind < 0.3:
+        # A little more than whole requests, which floating point would else turn away.
+        return replace(cell, pool_tokens=(input_len + output_len) * room * 1.001)
+    return replace(cell, slots=room) if kind < 0.45 else cell

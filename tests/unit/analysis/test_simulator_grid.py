@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ from pdlab.analysis.closed_loop import LoopModel, solve
 from pdlab.analysis.fits import fit_tpot
 from pdlab.analysis.measurement import KvFacts, Measurement
 from pdlab.analysis.what_if import Change, fit_arm, what_if
-from tests.unit.analysis.simulator import Cell, simulate, truth
+from tests.unit.analysis.simulator import Cell, random_shape, simulate, truth
 
 LOADS = (1, 4, 16, 48)
 BOUNDS = ("prefill-bound", "decode-bound", "KV-bound", "transfer-bound", "latency-bound")
@@ -146,18 +147,24 @@ def test_what_the_kv_path_carries_lets_client_figures_tell_prefill_from_transfer
         )
 
 
-def test_the_names_hold_for_other_random_draws() -> None:
-    counts: Counter = Counter()
-    for cell in grid():
-        if cell.truth and cell.cell.concurrency == 16:
-            again = [
-                simulate(replace(SHAPES[cell.shape], concurrency=load, seed=90 + load, jitter=0.3)).measurement
-                for load in LOADS
-            ]
-            own = again[LOADS.index(16)]
-            counts[cell.truth, name_bound(own, context_of(own, again)).name] += 1
-    total, right, wrong = known(counts)
-    assert wrong == 0 and right >= 0.9 * total, table(counts)
+def test_the_names_hold_for_servers_drawn_at_random() -> None:
+    # The thresholds were chosen on other draws than this one.
+    draw = random.Random(2024)
+    full: Counter = Counter()
+    client: Counter = Counter()
+    for _ in range(40):
+        shape = random_shape(draw)
+        cells = [replace(shape, concurrency=load) for load in LOADS]
+        sweep = [simulate(cell).measurement for cell in cells]
+        bare = [client_only(point) for point in sweep]
+        # One request in flight is latency-bound without a question.
+        for number, cell in enumerate(cells[1:], 1):
+            true = truth(cell, sweep[number].request_s)
+            full[true, name_bound(sweep[number], context_of(sweep[number], sweep)).name] += 1
+            client[true, name_bound(bare[number], context_of(bare[number], bare)).name] += 1
+    total, right, wrong = known(full)
+    assert total >= 80 and right >= 0.95 * total and wrong == 0, table(full)
+    assert known(client)[2] == 0, table(client)
 
 
 def model(cell: Cell) -> LoopModel:
