@@ -29,7 +29,8 @@ BIN = Path(sys.executable).parent
 # Where the tests' own files lie on a host.
 ON_HOST = "/opt/pdlab-tests"
 # Each test takes ports of its own, so that one that failed cannot spoil the next.
-_ports = itertools.count(41000 + (os.getpid() % 400) * 20)
+# Below what the kernel hands out by itself, so that no connection of anybody has one of them at the time.
+_ports = itertools.count(10000 + (os.getpid() % 500) * 20)
 
 
 @dataclass

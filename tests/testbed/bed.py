@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import string
 import subprocess
 import tarfile
 import tempfile
@@ -62,6 +64,18 @@ class Host:
         }
 
 
+_beds = itertools.count()
+
+
+def _name() -> str:
+    """A name that no other bed of this or another process has: PID and a count, in at most seven letters and digits."""
+    number, name = os.getpid() * 32 + next(_beds) % 32, ""
+    while number:
+        number, digit = divmod(number, 36)
+        name = (string.digits + string.ascii_lowercase)[digit] + name
+    return "t" + name
+
+
 @contextmanager
 def hosts(count: int, binds: Sequence[str] = ()) -> Iterator[list[Host]]:
     """`count` hosts that all see the folders `binds` (SOURCE:PLACE); gone afterwards, also when this process dies.
@@ -70,8 +84,7 @@ def hosts(count: int, binds: Sequence[str] = ()) -> Iterator[list[Host]]:
     """
     environment = {
         **os.environ,
-        # One bed a process, so that several test runs can stand side by side.
-        "PDLAB_TESTBED": f"t{os.getpid()}",
+        "PDLAB_TESTBED": _name(),
         "PDLAB_TESTBED_OWNER": str(os.getpid()),
         "PDLAB_TESTBED_BIND": " ".join(binds),
     }
