@@ -27,7 +27,7 @@ from typing import Any
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 from tests.testbed.bed import NoBedError  # noqa: E402 - the checkout must be on the path first
-from tests.testbed.rehearsal import rehearsal_hosts  # noqa: E402
+from tests.testbed.rehearsal import rehearsal_hosts  # noqa: E402 - the same
 
 BIN = Path(sys.executable).parent
 LOCK = CHECKOUT / "roles" / "engine" / "files" / "locks" / "cpu.txt"

@@ -247,7 +247,8 @@ def write_lock(lock: LockFile, path: Path) -> None:
 def read_lock(path: Path) -> LockFile:
     """Read a file, every hash in it checked. Raises LockError."""
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - safe, and in C where it can be
         lock = LockFile.model_validate(document)
     except OSError as error:
         raise LockError(f"{path}: {error.strerror}; `pdlab lock -o {path}` writes one", Exit.USAGE) from error

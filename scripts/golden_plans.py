@@ -19,13 +19,13 @@ ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / ".collections"))
 
-from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_case import locked_version  # noqa: E402
-from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import resolve  # noqa: E402
-from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars  # noqa: E402
-from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables import PER_HOST  # noqa: E402
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_case import locked_version  # noqa: E402 - the path first
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import resolve  # noqa: E402 - the path first
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars  # noqa: E402 - the path first
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables import PER_HOST  # noqa: E402 - the path first
 
-from pdlab.dry_run import dry_run, facts_of  # noqa: E402
-from pdlab.tables import plain, plan_details, plan_table  # noqa: E402
+from pdlab.dry_run import dry_run, facts_of  # noqa: E402 - the path first
+from pdlab.tables import plain, plan_details, plan_table  # noqa: E402 - the path first
 
 FOLDER = ROOT / "tests" / "golden"
 INVENTORIES = ROOT / "inventory"

@@ -113,6 +113,7 @@ def _numpy_mean(values: object, axis: int = -1) -> object:
     """numpy's mean: scipy wants a function that takes an axis."""
     import numpy
 
+    # What `values` are is scipy's to choose.
     return numpy.mean(values, axis=axis)  # type: ignore[call-overload]
 
 

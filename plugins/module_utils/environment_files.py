@@ -8,17 +8,16 @@ So nothing here ever writes into a file: a new one is made beside it and renamed
 from __future__ import annotations
 
 import base64
-import contextlib
 import csv
 import glob
 import hashlib
 import io
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.overlay import normalized
+from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import remove_file, replace_bytes
 
 DIST_INFO = ".dist-info"
 
@@ -82,8 +81,7 @@ def change(folder: str, contents: Mapping[str, bytes | None], distributions: Map
     for path, content in contents.items():
         full = os.path.join(folder, path)
         if content is None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(full)
+            remove_file(full)
         else:
             os.makedirs(os.path.dirname(full), exist_ok=True)
             _replace(full, content)
@@ -129,15 +127,4 @@ def _record_of(folder: str, name: str) -> str | None:
 def _replace(path: str, content: bytes) -> None:
     """Put a new file in a file's place, with the old one's mode."""
     mode = os.stat(path).st_mode & 0o7777 if os.path.exists(path) else 0o644
-    descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".pdlab-")
-    try:
-        with open(descriptor, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, mode)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    replace_bytes(path, content, mode)

@@ -24,10 +24,19 @@ def replace_text(path: str, text: str, mode: int = 0o644) -> bool:
     """
     if read_text(path) == text:
         return False
+    replace_bytes(path, text.encode(), mode)
+    return True
+
+
+def replace_bytes(path: str, content: bytes, mode: int) -> None:
+    """Put a new file in a file's place, made beside it and renamed: what shares the old one's content keeps it.
+
+    Raises OSError when its folder cannot be written.
+    """
     descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".pdlab-")
     try:
-        with open(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with open(descriptor, "wb") as stream:
+            stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, mode)
@@ -36,7 +45,6 @@ def replace_text(path: str, text: str, mode: int = 0o644) -> bool:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    return True
 
 
 def remove_file(path: str) -> bool:

@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 if __name__ == "__main__":
     sys.path.insert(0, str(HERE.parents[1] / ".collections"))
 
-from ansible_collections.pdlab.pdlab.plugins.module_utils.facts import recording  # noqa: E402
+from ansible_collections.pdlab.pdlab.plugins.module_utils.facts import recording  # noqa: E402 - the path first
 
 GIB = 1024**3
 PCI = "/sys/bus/pci/devices"

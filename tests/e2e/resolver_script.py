@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+# Before the engine is imported, which logs while it is.
 logging.disable(logging.CRITICAL)
 
 from sglang.srt.arg_groups.model_override_base import resolved_view  # noqa: E402

@@ -209,7 +209,7 @@ def about_yaml(about: dict[str, str]) -> str:
 
 def command_key(argv: Sequence[str]) -> tuple[str, ...]:
     """What tells recorded commands apart: the arguments without the code after `-c`, which is pdlab's own."""
-    arguments = [argument for argument, before in zip(argv, ["", *argv]) if before != "-c"]  # noqa: B905
+    arguments = [argument for argument, before in zip(argv, ["", *argv]) if before != "-c"]  # noqa: B905 (strict= needs 3.10)
     return tuple(arguments)
 
 
