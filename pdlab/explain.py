@@ -9,61 +9,15 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from pdlab.analysis.goodput import Limits
-from pdlab.analysis.measurement import Measurement, Requests, Servers, from_point
+from pdlab.analysis.measurement import Servers
 from pdlab.analysis.sweep import ArmAnalysis, PointAnalysis, analyse, sweep_bounds
-from pdlab.loose import as_integer, as_list, as_mapping, as_number, as_rows
+from pdlab.evidence.measured import measurements
 from pdlab.report.formatting import ms, tok_s
 from pdlab.report.workloads import workload
-from pdlab.results import REHEARSAL_NOTE, Point, build_report, is_rehearsal
-from pdlab.store import PointFiles, RunContents
+from pdlab.results import REHEARSAL_NOTE, build_report, is_rehearsal
+from pdlab.store import RunContents
 
 WIDTH = 80
-
-
-def measurements(contents: RunContents) -> tuple[Measurement, ...]:
-    """The points of a run that have figures, as an analysis wants them; per-request values where they were kept."""
-    servers = servers_of(contents.plan or {})
-    arm = "pd" if servers.disaggregated else "colocated"
-    points = {point.label: point for point in build_report(contents).points}
-    found = (
-        from_point(points[files.label], servers, arm=arm, requests=requests_of(files, points[files.label]))
-        for files in contents.points
-        if files.label in points
-    )
-    return tuple(one for one in found if one is not None)
-
-
-def servers_of(plan: Mapping[str, Any]) -> Servers:
-    """How many servers of each role a plan has, and on how many GPUs (None: on none, or not known)."""
-    rows = as_rows(plan.get("servers"))
-    roles = [str(row.get("role")) for row in rows]
-    gpus = {(str(row.get("host")), str(gpu)) for row in rows for gpu in as_list(row.get("gpus"))}
-    return Servers(roles.count("prefill"), roles.count("decode"), roles.count("colocated"), len(gpus) or None)
-
-
-def requests_of(files: PointFiles, point: Point) -> Requests | None:
-    """TTFT, TPOT and E2E of each request that succeeded; None when the client's arrays were not kept or do not match.
-
-    The client keeps TTFT and the gaps between tokens (`ttfts`, `itls`, in s). E2E = TTFT + the gaps;
-    TPOT = gaps / (output tokens - 1), 0 for one token.
-    """
-    raw = as_mapping(files.raw)
-    ttfts, itls = as_list(raw.get("ttfts")), as_list(raw.get("itls"))
-    lengths, errors = as_list(raw.get("output_lens")), as_list(raw.get("errors"))
-    if not ttfts or not len(ttfts) == len(itls) == len(lengths):
-        return None
-    errors = errors if len(errors) == len(ttfts) else [""] * len(ttfts)
-    rows = []
-    for ttft, gaps, length, error in zip(ttfts, itls, lengths, errors, strict=True):
-        first, tokens = as_number(ttft), as_integer(length)
-        if error or first is None or tokens is None:
-            continue
-        whole = sum(gap for gap in map(as_number, as_list(gaps)) if gap is not None)
-        rows.append((first * 1000, whole / (tokens - 1) * 1000 if tokens > 1 else 0.0, (first + whole) * 1000))
-    if not rows or (point.completed is not None and len(rows) != point.completed):
-        return None
-    ttft_ms, tpot_ms, e2e_ms = zip(*rows, strict=True)
-    return Requests(ttft_ms, tpot_ms, e2e_ms)
 
 
 def explain(contents: RunContents, limits: Limits | None = None) -> tuple[ArmAnalysis, ...]:

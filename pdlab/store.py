@@ -304,6 +304,15 @@ class RunFolder:
             controller_alive=controller_alive(run),
         )
 
+    def arms_document(self) -> Document | None:
+        """arms.json of a run of arms; None for a plain run, or when it cannot be read."""
+        return _read_json(self.path / layout.ARMS)[0]
+
+    def leg_folders(self) -> list[RunFolder]:
+        """The folders of a run of arms' legs, in the order in which they were made; none for a plain run."""
+        legs = self.path / layout.LEGS
+        return [RunFolder(path) for path in sorted(legs.iterdir()) if path.is_dir()] if legs.is_dir() else []
+
     def raw_path(self, label: str) -> Path:
         """The benchmark client's JSONL of one point."""
         return self.path / layout.BENCH / f"{label}.jsonl"

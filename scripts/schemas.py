@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pdlab import preflight, results, status, topology
+from pdlab.evidence import model as evidence
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "schemas"
 
@@ -25,6 +26,7 @@ REGISTRY: list[Callable[[], Schemas]] = [
     lambda: {"plan": topology.Plan.model_json_schema()},
     lambda: {"preflight": preflight.Preflight.model_json_schema()},
     lambda: {"status": status.Status.model_json_schema()},
+    lambda: {"evidence": evidence.Evidence.model_json_schema(mode="serialization")},
 ]
 
 

@@ -83,6 +83,14 @@ def compare(
     )
 
 
+def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float | None, float | None]:
+    """The mean of repeats and Student's interval of it; no interval for one value. Raises ValueError for none."""
+    if not values:
+        raise ValueError("no value to take a mean of")
+    low, high = _interval(values, "t", confidence)
+    return statistics.fmean(values), low, high
+
+
 def _interval(values: Sequence[float], method: Method, confidence: float) -> tuple[float | None, float | None]:
     """The interval of the mean; (None, None) for one value. Equal values give an interval of no width."""
     if len(values) < 2:

@@ -23,6 +23,9 @@ LOGS = "logs"
 ANSIBLE = "ansible"
 REPORT = "report.html"
 FINDINGS = "findings.md"
+# A run of arms holds the runs of its legs: LEGS/NNN-ARM-rREPEAT, each a whole run folder.
+ARMS = "arms.json"
+LEGS = "legs"
 
 
 def new_run_name(now: float | None = None) -> str:

@@ -11,7 +11,8 @@ import pytest
 
 from pdlab.analysis.goodput import Limits
 from pdlab.analysis.measurement import Servers
-from pdlab.explain import document, explain, lines, measurements, servers_of
+from pdlab.evidence.measured import measurements, servers_of
+from pdlab.explain import document, explain, lines
 from tests.unit.report import run_folder_factory as factory
 
 LIMITS = Limits(ttft_ms=1000, tpot_ms=30)
