@@ -35,7 +35,7 @@ WIDTH = 100
 
 def names() -> list[str]:
     """The shipped inventories for GPU boxes."""
-    return sorted(path.name for path in INVENTORIES.glob("gpu*"))
+    return sorted(path.name for path in INVENTORIES.iterdir() if path.name != "local")
 
 
 def plan_of(name: str) -> dict[str, Any]:

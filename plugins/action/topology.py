@@ -141,11 +141,13 @@ def _seen(names: list[str], hostvars: Any) -> dict[str, Any]:
 
 
 def locked_engine(variables: Mapping[str, Any]) -> str | None:
-    """The version of sglang that a host's lock pins; None where it cannot be read here, and for an existing engine."""
+    """The version of sglang that a host's lock pins, or that is declared of an existing engine; None where unknown."""
     written = variables.get("pd_engine")
     engine = written if isinstance(written, Mapping) else {}
-    if engine.get("existing") is not None:
-        return None
+    existing = engine.get("existing")
+    if existing is not None:
+        declared = existing.get("sglang") if isinstance(existing, Mapping) else None
+        return declared if isinstance(declared, str) else None
     lock = str(engine.get("lock") or ("cpu" if variables.get("pd_device") == "cpu" else "cuda13"))
     path = os.path.join(LOCKS, f"{lock}.txt") if lock in LOCK_NAMES else os.path.expanduser(lock)
     try:

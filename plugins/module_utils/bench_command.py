@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import SYSTEM_PATH, flag_arguments
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_versions import client_flags
 
 CLIENT_MODULE = "sglang.benchmark.serving"
 
@@ -67,8 +68,8 @@ def client_argv(point: Mapping[str, Any], target: Mapping[str, Any]) -> list[str
 
     `point` is a POINT: concurrency, prompts, input_len, output_len (tokens), range_ratio, seed.
     `target` has: python (of the engine), base_url (the router's), served_name, tokenizer (directory),
-    output_file (JSONL, appended to by the client) and may have warmup (requests), pairs (of prefill and decode)
-    and args (further flags, such as {"goodput": ["ttft:500", "tpot:50"]}).
+    output_file (JSONL, appended to by the client) and may have warmup (requests), pairs (of prefill and decode),
+    sglang (its version: flags that an older client lacks are left out) and args (further flags, such as {"goodput": ["ttft:500", "tpot:50"]}).
 
     Why these flags:
     - random-ids needs no data set from the network, and `--tokenize-prompt` sends the ids themselves, so that the
@@ -110,6 +111,7 @@ def client_argv(point: Mapping[str, Any], target: Mapping[str, Any]) -> list[str
         "output-file": target["output_file"],
         "output-details": True,
     }
+    own = client_flags(own, target.get("sglang"))
     own.update({_flag_name(key): value for key, value in args.items()})
     return [target["python"], "-m", CLIENT_MODULE, *flag_arguments(own)]
 

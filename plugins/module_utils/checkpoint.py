@@ -29,10 +29,10 @@ LFS_POINTER = b"version https://git-lfs"
 LONGEST_HEADER_BYTES = 100_000_000
 
 
-def checkpoint_faults(path: str) -> list[str]:
+def checkpoint_faults(path: str, weights: bool = True) -> list[str]:
     """Return what is wrong with the checkpoint in the directory `path`, one line a fault; empty when it is whole.
 
-    Reads config.json, the index, and the header of every shard; no tensor.
+    Reads config.json, the index, and the header of every shard; no tensor. Without `weights` none need be there.
     """
     if not os.path.isdir(path):
         return [f"{path} is not a directory" if os.path.exists(path) else f"{path} does not exist"]
@@ -43,6 +43,8 @@ def checkpoint_faults(path: str) -> list[str]:
     faults = _config_faults(path)
     if not any(glob.glob(os.path.join(glob.escape(path), pattern)) for pattern in TOKENIZERS):
         faults.append(f"{path} holds no tokenizer (none of {', '.join(TOKENIZERS)})")
+    if not weights:
+        return faults
     index = next((name for name in INDICES if name in names), None)
     if index is not None:
         return faults + _index_faults(path, index)

@@ -249,6 +249,17 @@ KNOBS: tuple[Knob, ...] = (
         why="NCCL then writes the reason of a failure into the server's log. It costs nothing while nothing fails.",
         source="NCCL user guide, environment variables",
     ),
+    Knob(
+        name="SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION",
+        library="sglang",
+        use=PROFILE,
+        value="0",
+        when="every server",
+        before="0.5.23",
+        why="Before /ready the router asks /health, every 2 s, and each time the engine makes a token beside the "
+        "requests that are measured, and takes a second for it. With this /health says whether the server has started.",
+        source="sglang 0.5.17, srt/entrypoints/http_server.py health_generate",
+    ),
     # --- offered -----------------------------------------------------------------------------------------------------
     Knob(
         name=PCIE_ALLREDUCE,

@@ -19,9 +19,11 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import (
     DECODE,
     PREFILL,
     ROUTER,
+    ROUTER_FLAGS,
     server_argv,
     server_environment,
 )
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_versions import HEALTH_PATH, trait
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, Faults, in_file_order, suggestion
 from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import asked_binding
 from ansible_collections.pdlab.pdlab.plugins.module_utils.probe_options import probe_options
@@ -95,6 +97,7 @@ def resolve(
     rules.gpus_are_sound(drafts, device, faults)
     rules.parallelism_fits(drafts, device, faults)
     rules.kv_layouts_agree(drafts, faults)
+    rules.weights_agree(drafts, given.get("pd_answers"), faults)
     equipment = equip(drafts, given, device, resolved_hosts, engine_versions or {}, faults)
     _check_router_address(router, drafts, used, faults)
     _check_oracle(given, drafts, faults)
@@ -112,7 +115,8 @@ def resolve(
     _add_extras(resolved_hosts, rehearsal)
     servers = [_server(draft, given, device, resolved_hosts, model_paths) for draft in drafts]
     gate = gate_host(servers)
-    model = _model(given, model_paths[gate])
+    dummy = rules.has_dummy_weights(drafts)
+    model = {**_model(given, model_paths[gate]), **({"weights": rules.DUMMY} if dummy else {})}
     plan: Plan = {
         "schema_version": SCHEMA_VERSION,
         "rehearsal": rehearsal,
@@ -120,10 +124,10 @@ def resolve(
         "model": model,
         "hosts": resolved_hosts,
         "servers": servers,
-        "router": _router(router, servers, resolved_hosts) if router else None,
+        "router": _router(router, servers, resolved_hosts, engine_versions or {}) if router else None,
         "reference": _reference(drafts, given, device, resolved_hosts, model_paths, ports),
         **equipment,
-        "answers": given.get("pd_answers") or [dict(answer) for answer in DEFAULT_ANSWERS],
+        "answers": _answers(given, dummy),
         "oracle": {"enabled": _is_pd(drafts), "lengths": "auto", **given.get("pd_oracle", {})},
         "benchmark": benchmark,
     }
@@ -375,6 +379,11 @@ def _model_paths(
     return paths
 
 
+def _answers(given: Mapping[str, Any], dummy: bool) -> list[dict[str, Any]]:
+    """The questions to ask: those of the inventory, else the usual ones; none of random weights."""
+    return given.get("pd_answers") or ([] if dummy else [dict(answer) for answer in DEFAULT_ANSWERS])
+
+
 def _hub_folder(model: Mapping[str, Any]) -> str:
     """A folder for each revision: one that servers have open is never written to, and the one before stays."""
     words = (str(model.get("repo", "")), str(model.get("revision", ""))[:SHORT_REVISION])
@@ -444,11 +453,15 @@ def _with_process(part: dict[str, Any], host: Mapping[str, Any], url: str) -> di
 
 
 def _router(
-    router: Mapping[str, Any], servers: Sequence[Mapping[str, Any]], hosts: Mapping[str, Mapping[str, Any]]
+    router: Mapping[str, Any],
+    servers: Sequence[Mapping[str, Any]],
+    hosts: Mapping[str, Mapping[str, Any]],
+    versions: Mapping[str, str | None],
 ) -> dict[str, Any]:
     """The plan's router."""
     host = hosts[router["host"]]
     address = router.get("address") or host["address"]
+    health = _health_path(servers, hosts, versions)
     part = {
         "name": ROUTER,
         "role": ROUTER,
@@ -458,12 +471,28 @@ def _router(
         "prometheus_host": router.get("prometheus_host", "127.0.0.1"),
         "prometheus_port": router["prometheus_port"],
         "policy": router.get("policy", DEFAULT_POLICY),
-        "args": dict(router.get("args", {})),
+        "args": {**({"health-check-endpoint": health} if health else {}), **router.get("args", {})},
         "env": dict(router.get("env", {})),
         "workers": [{name: server[name] for name in ("name", "role", "url", "bootstrap_port")} for server in servers],
     }
     reached_at = host["address"] if address in ANY_ADDRESS else address
     return _with_process(part, host, url_of(reached_at, router["port"]))
+
+
+def _health_path(
+    servers: Sequence[Mapping[str, Any]], hosts: Mapping[str, Mapping[str, Any]], versions: Mapping[str, str | None]
+) -> str | None:
+    """Where the router must ask its workers when that is not its usual place: what the least able of them has.
+
+    The version of an engine that pdlab does not build is known only where the inventory says it.
+    """
+    found = {
+        trait(HEALTH_PATH, versions.get(server["host"]))
+        for server in servers
+        if versions.get(server["host"]) or hosts[server["host"]]["engine_existing"]
+    }
+    others = sorted(found - {ROUTER_FLAGS["health-check-endpoint"]})
+    return others[0] if others else None
 
 
 def _reference(

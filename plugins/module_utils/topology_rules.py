@@ -15,6 +15,8 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Faults
 
 # Prefill writes KV pages into decode's cache as they are; SGLang compares these only on the first request.
 SAME_ON_BOTH_SIDES = ("page-size", "kv-cache-dtype")
+# The engine's loader that fills a model with random numbers and reads no weights.
+LOAD_FORMAT, DUMMY = "load-format", "dummy"
 # SGLang sizes its KV cache by what is free at its own start (kv_cache_configurator.py, _profile_available_bytes), so
 # two servers on one GPU get what the race gives them. A number of tokens holds in any order, a fraction bounds it.
 SHARED_GPU_FLAGS = ("mem-fraction-static", "max-total-tokens")
@@ -164,6 +166,24 @@ def _whole(draft: Draft, *names: str) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
     return 1
+
+
+def has_dummy_weights(drafts: Sequence[Draft]) -> bool:
+    """Whether the engine makes random weights instead of reading the checkpoint's."""
+    return any(str(draft.get("args", {}).get(LOAD_FORMAT)).lower() == DUMMY for draft in drafts)
+
+
+def weights_agree(drafts: Sequence[Draft], answers: Any, faults: Faults) -> None:
+    """Random weights in all servers or in none; and no answer of theirs can be right."""
+    if not has_dummy_weights(drafts):
+        return
+    for draft in drafts:
+        if not has_dummy_weights([draft]):
+            problem = "is not dummy, and another server's is: they would answer with different weights"
+            faults.add(f"{key_of(draft)}.args.{LOAD_FORMAT}", problem, "set it once, in pd_server_args")
+    if answers:
+        problem = "cannot be right: with load-format dummy the weights are random"
+        faults.add("pd_answers", problem, "write `pd_answers: null` (none is asked then), or remove load-format")
 
 
 def kv_layouts_agree(drafts: Sequence[Draft], faults: Faults) -> None:

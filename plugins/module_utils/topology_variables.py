@@ -432,6 +432,7 @@ PER_HOST: dict[str, Check] = {
                 {
                     "python": shapes.path("/usr/bin/python3"),
                     "pythonpath": shapes.list_of(shapes.path("/srv/site"), empty=True, what="folders"),
+                    "sglang": shapes.text("0.5.17"),
                 },
                 required={"python": "/usr/bin/python3"},
             ),

@@ -25,6 +25,9 @@ options:
     type: list
     elements: path
     default: []
+  sglang:
+    description: The version of sglang that must be there. Without it any version is taken.
+    type: str
   needs:
     description: Distributions that must be there; of several names with C(|) between them, one is enough.
     type: list
@@ -66,6 +69,7 @@ EXAMPLES = r"""
     path: /opt/pdlab/engine
     python: /usr/bin/python3
     pythonpath: [/sgl-workspace/site]
+    sglang: 0.5.17
 """
 
 RETURN = r"""
@@ -221,6 +225,7 @@ def main() -> None:
             "path": {"type": "path", "required": True},
             "python": {"type": "path", "required": True},
             "pythonpath": {"type": "list", "elements": "path", "default": []},
+            "sglang": {"type": "str"},
             "needs": {
                 "type": "list",
                 "elements": "str",
@@ -246,6 +251,12 @@ def main() -> None:
             "add its folder to pd_engine.existing.pythonpath, or remove pd_engine.existing: pdlab then builds an engine.",
             versions=versions,
             missing=missing,
+        )
+    if params["sglang"] and versions.get("sglang") not in (None, params["sglang"]):
+        module.fail_json(
+            msg=f"{params['python']} has sglang {versions['sglang']}, and pd_engine.existing.sglang says "
+            f"{params['sglang']}; correct it: what the plan decides by the version would be wrong",
+            versions=versions,
         )
     parts = {
         "existing": {"python": params["python"], "pythonpath": params["pythonpath"]},

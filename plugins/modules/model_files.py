@@ -81,6 +81,10 @@ options:
       as sha256sum writes it.
     type: raw
     default: {}
+  weights:
+    description: The weights must be there. V(false) where the engine makes random ones (C(--load-format dummy)).
+    type: bool
+    default: true
   warm_up:
     description:
       - Reads what is not in the page cache, so that the servers load from memory. Left out with a warning when the
@@ -397,12 +401,12 @@ def look(params: Mapping[str, Any], check_mode: bool, result: dict[str, Any]) ->
     """Judge the model that is there, remember what was read, warm it up. Raises Fault, OSError, ControllerGone."""
     path, root = params["path"], params["root"]
     if not os.path.isdir(path):
-        raise wrong(path, checkpoint_faults(path), [])
+        raise wrong(path, checkpoint_faults(path, params["weights"]), [])
     memory = remembered(root, path)
     files = inventory(path, memory["files"])
     wanted = params["sha256"]
     untouched = memory["whole"] and memory["files"] == files
-    incomplete = [] if untouched else checkpoint_faults(path)
+    incomplete = [] if untouched else checkpoint_faults(path, params["weights"])
     result["quantization"] = memory["quantization"] if untouched else None
     others = [] if incomplete else quantization_faults(params, result)
     if not incomplete and not check_mode and checksums.not_hashed(files, wanted):
@@ -410,7 +414,7 @@ def look(params: Mapping[str, Any], check_mode: bool, result: dict[str, Any]) ->
         untouched = False
     others += checksums.faults(files, wanted)
     if not check_mode and not untouched:
-        remember(root, path, files, not incomplete, result["quantization"])
+        remember(root, path, files, params["weights"] and not incomplete, result["quantization"])
     result.update(
         fingerprint=fingerprint(files),
         files=len(files),
@@ -557,6 +561,7 @@ def main() -> None:
             "margin_gib": {"type": "float", "default": 2.0},
             "quantization": {"type": "str", "choices": list(quantization.DECLARED)},
             "sha256": {"type": "raw", "default": {}},
+            "weights": {"type": "bool", "default": True},
             "warm_up": {"type": "bool", "default": False},
             "warmed": {"type": "list", "elements": "str", "default": []},
             "slice_s": {"type": "float"},

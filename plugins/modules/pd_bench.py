@@ -302,6 +302,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import (
     processes,
 )
 from ansible_collections.pdlab.pdlab.plugins.module_utils.bench_job import JobFiles
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_versions import deployed_version
 from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_text
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import NEVER, PREFIX, ServiceDefinition
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import (
@@ -436,6 +437,7 @@ def target_of(params: Mapping[str, Any], files: JobFiles) -> dict[str, Any]:
         "warmup": params["warmup"],
         "pairs": max(roles.count("prefill") * roles.count("decode"), roles.count("colocated"), 1),
         "args": params["args"],
+        "sglang": deployed_version(params["root"]),
     }
 
 

@@ -106,6 +106,13 @@ def test_another_version_or_other_files_of_the_engine_are_another_engine(play: P
     assert len(set(seen)) == 3
 
 
+def test_another_version_than_the_inventory_says_is_refused_before_anything_is_noted(play: Play) -> None:
+    assert play("--check", sglang="0.5.17")["failed"] is False
+    result = play(sglang="0.5.23")
+    assert result["failed"] and "has sglang 0.5.17, and pd_engine.existing.sglang says 0.5.23" in result["msg"]
+    assert not play.path.exists()
+
+
 def test_a_local_distribution_lies_beside_it_with_its_entry_points(play: Play) -> None:
     result = play(distributions=[str(REHEARSAL)])
     extras = play.path / "extras"

@@ -111,3 +111,11 @@ def test_a_directory_name_with_brackets_is_no_pattern(sharded: Path) -> None:
     odd = sharded.parent / "model [v1]"
     sharded.rename(odd)
     assert checkpoint_faults(str(odd)) == []
+
+
+def test_where_the_engine_makes_the_weights_the_rest_must_be_there_all_the_same(sharded: Path) -> None:
+    for shard in [*sharded.glob("*.safetensors"), sharded / "model.safetensors.index.json"]:
+        shard.unlink()
+    assert checkpoint_faults(str(sharded), weights=False) == []
+    (sharded / "tokenizer.json").unlink()
+    assert "holds no tokenizer" in checkpoint_faults(str(sharded), weights=False)[0]

@@ -16,6 +16,10 @@ def _is_local(view: View) -> bool:
     return view.plan["model"]["source"] == "local" and bool(view.servers)
 
 
+def _has_weights(view: View) -> bool:
+    return bool(view.plan["model"].get("weights") != "dummy")
+
+
 def _exists(view: View) -> Seen:
     unseen = [path for path in model_paths(view) if view.path(path).get("exists") is None]
     missing = [path for path in model_paths(view) if view.path(path).get("exists") is False]
@@ -46,7 +50,7 @@ RULES: tuple[Rule, ...] = (
         id="checkpoint_incomplete",
         severity=VETO,
         finds="a missing configuration, tokenizer or shard, or a shard shorter than its own header says",
-        applies=lambda view: _is_local(view) and bool(_exists(view)[0]),
+        applies=lambda view: _is_local(view) and _has_weights(view) and bool(_exists(view)[0]),
         check=_whole,
         wanted="config, tokenizer and every shard that the index names, each of its full size",
         why="The engine would fail minutes into loading, or load what is not the model.",

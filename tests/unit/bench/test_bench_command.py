@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.bench_command import (
     client_environment,
     warmup_requests,
 )
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_versions import deployed_version
 
 from tests.unit.bench.recorded import GOOD_POINT
 
@@ -31,6 +33,19 @@ def flags(argv: list[str]) -> dict[str, list[str]]:
         else:
             found[list(found)[-1]].append(item)
     return found
+
+
+@pytest.mark.parametrize(("version", "there"), [("0.5.17", False), ("0.5.23", True), (None, True)])
+def test_a_flag_that_an_older_client_lacks_is_left_out(version: str | None, there: bool) -> None:
+    argv = client_argv(GOOD_POINT, {**TARGET, "sglang": version})
+    assert ("--flush-cache-timeout" in argv, "--flush-cache" in argv) == (there, True)
+
+
+def test_the_deployed_engine_says_its_version(tmp_path: Path) -> None:
+    assert deployed_version(str(tmp_path)) is None
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / "pdlab-lock.json").write_text('{"packages": {"sglang": "0.5.17"}}')
+    assert deployed_version(str(tmp_path)) == "0.5.17"
 
 
 def test_the_clients_command_line_asks_for_exactly_this_point() -> None:

@@ -98,6 +98,7 @@ def test_the_result_says_why_each_variable_is_there() -> None:
         ({"pd_engine": {"lock": "cuda13"}}, "0.5.23"),
         ({"pd_engine": {"lock": "/nowhere/lock.txt"}}, None),
         ({"pd_engine": {"existing": {"python": "/usr/bin/python3"}}}, None),
+        ({"pd_engine": {"existing": {"python": "/usr/bin/python3", "sglang": "0.5.17"}}}, "0.5.17"),
     ],
 )
 def test_the_plan_goes_by_the_locks_version_and_by_none_for_an_engine_that_pdlab_does_not_build(

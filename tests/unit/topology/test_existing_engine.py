@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_versions import HEALTH_PATH, trait
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import resolve
 
 from .conftest import PRESETS, one_host
@@ -69,3 +70,42 @@ def test_a_path_that_cannot_be_meant_is_a_fault(
     gpu_box: dict[str, Any], existing: dict[str, Any], key: str, said: str
 ) -> None:
     assert said in faults_of(gpu_box, pd_engine={"existing": existing})[key]
+
+
+def test_a_version_that_is_declared_must_be_text(gpu_box: dict[str, Any]) -> None:
+    found = faults_of(gpu_box, pd_engine={"existing": {"python": "/p", "sglang": 0.5}})
+    assert "pd_engine.existing.sglang" in found
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "asked"),
+    [
+        ({"existing": EXISTING}, "0.5.17", "/health"),
+        ({"existing": EXISTING}, "0.5.23", "/ready"),
+        ({"existing": EXISTING}, None, "/health"),
+        ({}, "0.5.17", "/health"),
+        ({}, "0.5.23", "/ready"),
+        ({}, None, "/ready"),
+    ],
+)
+def test_the_router_asks_where_the_engine_of_this_version_answers(
+    gpu_box: dict[str, Any], engine: dict[str, Any], version: str | None, asked: str
+) -> None:
+    def asks(variables: dict[str, Any]) -> str:
+        hosts = one_host(**({"pd_engine": engine} if engine else {}))
+        plan, faults = resolve(variables, hosts, PRESETS, engine_versions={"box1": version})
+        assert plan, faults
+        argv = plan["router"]["argv"]
+        assert argv.count("--health-check-endpoint") == 1
+        return str(argv[argv.index("--health-check-endpoint") + 1])
+
+    assert asks(gpu_box) == asked
+    assert asks({**gpu_box, "pd_router": {"args": {"health-check-endpoint": "/mine"}}}) == "/mine"
+
+
+def test_where_an_engine_answers_is_known_for_every_version() -> None:
+    assert [trait(HEALTH_PATH, version) for version in ("0.5.9", "0.5.23.post1", "0.6.0")] == [
+        "/health",
+        "/ready",
+        "/ready",
+    ]
