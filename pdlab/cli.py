@@ -329,7 +329,7 @@ def verify(
 def bench(
     inventory: Inventory = None,
     limit: Limit = None,
-    sweep: Annotated[str | None, typer.Option(help="A preset of sweeps.yml instead of the inventory's.")] = None,
+    sweep: Annotated[str | None, typer.Option(help="A workload instead of the inventory's.")] = None,
     extra_vars: ExtraVars = None,
     verbose: Verbose = 0,
     runs_dir: Runs = RUNS,

@@ -14,6 +14,16 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pdlab.loose import as_bool, as_integer, as_list, as_mapping, as_number, as_rows, as_text
+from pdlab.point_telemetry import (
+    BoxTelemetry,
+    ClientFigures,
+    EngineFigures,
+    LatencyLimits,
+    box_telemetry,
+    client_figures,
+    engine_figures,
+    limits_of,
+)
 from pdlab.store import PointFiles, RunContents, Stage, plain_text, seconds_between
 
 SCHEMA_VERSION = 1
@@ -90,19 +100,29 @@ class KvTransfer(_Model):
 
 
 class Check(_Model):
-    """One thing that a point's result was held against."""
+    """One thing that a point's result was held against.
+
+    `grade` says what a failed check means: "fault": the point failed and has no figures; "doubt": its figures are kept,
+    and no verdict rests on them.
+    """
 
     id: str
     ok: bool
     seen: str
     wanted: str
+    grade: Literal["fault", "doubt"] = "fault"
 
 
 class Point(_Model):
     """One benchmark point. When `ok` is false every figure is null and `why` says what went wrong."""
 
     label: str
-    concurrency: int | None
+    workload: str | None = Field(default=None, description="The preset that it belongs to.")
+    loop: Literal["closed", "open"] = Field(
+        default="closed", description="closed: a new request when one ends; open: Poisson arrivals at rate_s."
+    )
+    concurrency: int | None = Field(description="Requests in flight at most; null in an open loop.")
+    rate_s: float | None = Field(default=None, description="Arrivals a second; null in a closed loop.")
     requested: int | None
     completed: int | None
     input_len: int | None = None
@@ -111,8 +131,13 @@ class Point(_Model):
         default=None, description="1.0: lengths exactly as asked; 0.0: uniform below them."
     )
     seed: int | None = None
-    ok: bool
-    why: list[str]
+    dataset: str | None = Field(default=None, description="random-ids or shared-prefix.")
+    limits: list[LatencyLimits] = Field(default_factory=list, description="The limits of this workload.")
+    ok: bool = Field(description="No check found a fault.")
+    counts: bool = Field(
+        default=False, description="No check found a fault or raised a doubt. Verdicts rest on no other points."
+    )
+    why: list[str] = Field(description="One line a failed check, faults first.")
     error_lines: list[str] = Field(default_factory=list, description="The engine's or client's own error lines.")
     measured: bool = Field(description="Whether the point was run and judged. False: the run ended before it.")
     seconds: float | None = Field(default=None, description="How long the measurement took, s.")
@@ -125,6 +150,9 @@ class Point(_Model):
     tpot_ms: Latency = Field(default_factory=lambda: Latency())
     itl_ms: Latency = Field(default_factory=lambda: Latency())
     e2e_ms: Latency = Field(default_factory=lambda: Latency())
+    engine: EngineFigures | None = None
+    box: BoxTelemetry | None = None
+    client: ClientFigures | None = None
     checks: list[Check] = Field(default_factory=list)
 
 
@@ -413,14 +441,20 @@ def _point(files: PointFiles, status: Status) -> Point:
         ]
     base = Point(
         label=files.label,
+        workload=as_text(known.get("workload")),
+        loop="open" if known.get("loop") == "open" else "closed",
         concurrency=as_integer(known.get("concurrency")),
+        rate_s=as_number(known.get("rate_s")),
         requested=as_integer(known.get("requested", known.get("prompts"))),
         completed=as_integer(record.get("completed")),
         input_len=as_integer(known.get("input_len")),
         output_len=as_integer(known.get("output_len")),
         range_ratio=as_number(known.get("range_ratio")),
         seed=as_integer(known.get("seed")),
+        dataset=as_text(known.get("dataset")),
+        limits=limits_of(known.get("limits")),
         ok=ok,
+        counts=ok and record.get("counts", True) is True,
         why=why,
         error_lines=[plain_text(str(line)) for line in as_list(record.get("error_lines"))],
         measured=files.record is not None,
@@ -431,9 +465,13 @@ def _point(files: PointFiles, status: Status) -> Point:
                 ok=bool(check.get("ok")),
                 seen=as_text(check.get("seen")) or "",
                 wanted=as_text(check.get("wanted")) or "",
+                grade="doubt" if check.get("grade") == "doubt" else "fault",
             )
             for check in as_rows(record.get("checks"))
         ],
+        engine=engine_figures(record.get("engine")),
+        box=box_telemetry(record.get("box")),
+        client=client_figures(record.get("client")),
     )
     if not ok:
         return base

@@ -317,6 +317,10 @@ class RunFolder:
         """The benchmark client's JSONL of one point."""
         return self.path / layout.BENCH / f"{label}.jsonl"
 
+    def samples_path(self, label: str) -> Path:
+        """What engine, router and box said about every second of one point: a JSON object a line."""
+        return self.path / layout.BENCH / f"{label}{layout.SAMPLES_ENDING}"
+
     def _own_files(self) -> list[Path]:
         """The run's files for a reader, without ansible-runner's thousands."""
         names = [self.path / name for name in (layout.RUN, layout.PLAN, layout.STAGES)]
@@ -335,7 +339,11 @@ class RunFolder:
             for name, data in records.items()
             if name.startswith(POINT_RECORD_PREFIX)
         }
-        raw_labels = [path.stem for path in sorted((self.path / layout.BENCH).glob("*.jsonl"))]
+        raw_labels = [
+            path.stem
+            for path in sorted((self.path / layout.BENCH).glob("*.jsonl"))
+            if not path.name.endswith(layout.SAMPLES_ENDING)
+        ]
         labels = dict.fromkeys([*planned, *recorded, *raw_labels])
         points, damaged = [], []
         for label in labels:

@@ -133,25 +133,45 @@ class Oracle(_Model):
     tolerance: float | None = None
 
 
+class Limits(_Model):
+    """What a user of a workload still accepts, ms a request."""
+
+    ttft_ms: Annotated[float, Field(gt=0)] | None = None
+    tpot_ms: Annotated[float, Field(gt=0)] | None = None
+    e2e_ms: Annotated[float, Field(gt=0)] | None = None
+
+
 class Point(_Model):
-    """One load of the sweep. Lengths in tokens, `limit_s` in seconds."""
+    """One load of a workload: `concurrency` in a closed loop, `rate_s` arrivals a second in an open one.
+
+    Lengths in tokens, `limit_s` in seconds. Prompts of a shared prefix begin with one of `prefix_groups` times
+    `prefix_len` tokens, which count towards `input_len`.
+    """
 
     label: str
-    concurrency: Annotated[int, Field(ge=1)]
+    workload: str | None = None
+    loop: Literal["closed", "open"] = "closed"
+    concurrency: Annotated[int, Field(ge=1)] | None
+    rate_s: Annotated[float, Field(gt=0)] | None = None
     prompts: Annotated[int, Field(ge=1)]
     input_len: Annotated[int, Field(ge=1)]
     output_len: Annotated[int, Field(ge=1)]
     range_ratio: Annotated[float, Field(ge=0, le=1)]
     seed: int
     limit_s: Annotated[float, Field(gt=0)]
+    dataset: Literal["random-ids", "shared-prefix"] = "random-ids"
+    prefix_groups: Annotated[int, Field(ge=1)] | None = None
+    prefix_len: Annotated[int, Field(ge=1)] | None = None
+    limits: list[Limits] = Field(default_factory=list)
 
 
 class Benchmark(BaseModel):
-    """The sweep: its name and points, and whatever else its preset says."""
+    """What is measured: its name, workloads and points, and whatever else the preset of a lone workload says."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str
+    workloads: list[str] = Field(default_factory=list)
     points: list[Point]
 
 

@@ -42,14 +42,14 @@ def plan_of(name: str) -> dict[str, Any]:
     """The plan of a shipped inventory of one host, whose variables hold no template. Raises ValueError with its faults."""
     variables = yaml.safe_load((INVENTORIES / name / "group_vars" / "pdlab.yml").read_text(encoding="utf-8"))
     hosts = yaml.safe_load((INVENTORIES / name / "hosts.yml").read_text(encoding="utf-8"))
-    sweeps = yaml.safe_load((ROOT / "roles" / "benchmark" / "vars" / "sweeps.yml").read_text(encoding="utf-8"))
+    workloads = yaml.safe_load((ROOT / "roles" / "benchmark" / "vars" / "workloads.yml").read_text(encoding="utf-8"))
     ((host, reached),) = hosts["all"]["children"]["pdlab"]["hosts"].items()
     own = {key: value for key, value in variables.items() if key in PER_HOST}
     shared = {key: value for key, value in variables.items() if key not in PER_HOST}
     known = HostVars(host, ansible_host=reached["ansible_host"], variables=own)
     lock = (ROOT / "roles" / "engine" / "files" / "locks" / "cuda13.txt").read_text(encoding="utf-8")
     versions = {host: locked_version(lock)}
-    plan, faults = resolve(shared, [known], sweeps["benchmark_sweeps"], engine_versions=versions)
+    plan, faults = resolve(shared, [known], workloads["benchmark_workloads"], engine_versions=versions)
     if plan is None:
         raise ValueError("\n".join(map(str, faults)))
     return plan

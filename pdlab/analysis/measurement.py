@@ -7,7 +7,7 @@ Times are means over requests, in ms, as the benchmark client gives them; `reque
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from pdlab.results import Point
 
@@ -127,7 +127,10 @@ def from_point(
     kv: KvFacts | None = None,
     requests: Requests | None = None,
 ) -> Measurement | None:
-    """A point of a run's results as an analysis wants it; None when it has no figures (it failed or was not run)."""
+    """A point of a run's results as an analysis wants it; None when it has no figures (it failed or was not run).
+
+    The engine's view is the one that was kept with the point, unless `engine` gives another.
+    """
     if not point.ok or not point.request_s or point.input_len is None or point.output_len is None:
         return None
     output_len = mean_length(point.output_len, point.range_ratio)
@@ -141,7 +144,8 @@ def from_point(
         tpot_ms=point.tpot_ms.mean,
         ttft_ms=point.ttft_ms.mean,
         e2e_ms=point.e2e_ms.mean,
-        concurrency=point.concurrency,
+        concurrency=None if point.loop == "open" else point.concurrency,
+        rate_s=point.rate_s,
         requested=point.requested,
         completed=point.completed,
         duration_s=None if not point.completed else point.completed / point.request_s,
@@ -149,10 +153,17 @@ def from_point(
         arm=arm,
         repeat=repeat,
         servers=servers,
-        engine=engine,
+        engine=engine or engine_view(point),
         kv=kv or KvFacts(),
         requests=requests,
     )
+
+
+def engine_view(point: Point) -> EngineView | None:
+    """What the engine said of itself while the point was measured; None when nobody asked it."""
+    if point.engine is None:
+        return None
+    return EngineView(**{name: getattr(point.engine, name) for name in (item.name for item in fields(EngineView))})
 
 
 def mean(values: Sequence[float]) -> float | None:

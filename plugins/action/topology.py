@@ -30,11 +30,11 @@ COLLECTION = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__f
 SEEN_IN = (("pdlab_box", "facts"), ("pdlab_topology", "box"))
 LOCKS = os.path.join(COLLECTION, "roles", "engine", "files", "locks")
 LOCK_NAMES = ("cpu", "cuda13")
-SWEEPS = os.path.join(COLLECTION, "roles", "benchmark", "vars", "sweeps.yml")
+WORKLOADS = os.path.join(COLLECTION, "roles", "benchmark", "vars", "workloads.yml")
 
 
 class ActionModule(ActionBase):
-    """Options: sweeps, look. Returns `plan` and `me`, what of it concerns this host.
+    """Options: workloads, look. Returns `plan` and `me`, what of it concerns this host.
 
     With `look` the box is asked where its GPUs lie, when the inventory leaves that to it and nobody has asked before;
     its facts are then returned as `box`. The inventory has been found right by then.
@@ -46,7 +46,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         _spec, options = self.validate_argument_spec(
-            {"sweeps": {"type": "path", "default": SWEEPS}, "look": {"type": "bool", "default": False}}
+            {"workloads": {"type": "path", "default": WORKLOADS}, "look": {"type": "bool", "default": False}}
         )
         task_vars = task_vars or {}
         names = list(task_vars.get("groups", {}).get(GROUP, []))
@@ -61,7 +61,7 @@ class ActionModule(ActionBase):
         plan, found = resolve(
             shared,
             hosts,
-            _presets(options["sweeps"]),
+            _presets(options["workloads"]),
             _first_origins(origins),
             {name: locked_engine(variables[name]) for name in names},
         )
@@ -220,15 +220,13 @@ def _first_origins(origins: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
 
 
 def _presets(path: str) -> dict[str, Any]:
-    """The benchmark sweeps of a YAML file: {name: {...}}, alone or below one variable's name."""
+    """The workloads of a YAML file: {name: {...}}, alone or below one variable's name."""
     try:
         with open(path, encoding="utf-8") as stream:
             loaded = yaml.load(stream, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, yaml.YAMLError) as error:
-        raise AnsibleActionFail(
-            f"the benchmark sweeps cannot be read: {error}; name their file with `sweeps`"
-        ) from error
+        raise AnsibleActionFail(f"the workloads cannot be read: {error}; name their file with `workloads`") from error
     if not isinstance(loaded, dict):
-        raise AnsibleActionFail(f"{path} holds no benchmark sweeps: write `name: {{points: [...]}}` entries")
+        raise AnsibleActionFail(f"{path} holds no workloads: write `name: {{points: [...]}}` entries")
     only = next(iter(loaded.values())) if len(loaded) == 1 else None
     return only if isinstance(only, dict) and "points" not in only else loaded

@@ -25,6 +25,14 @@ OWN_FLAGS = frozenset(
         "disable-ignore-eos",
         "disable-stream",
         "disable-tqdm",
+        "extra-request-body",
+        "gsp-num-groups",
+        "gsp-output-len",
+        "gsp-prompts-per-group",
+        "gsp-question-len",
+        "gsp-range-ratio",
+        "gsp-system-prompt-len",
+        "rust-client",
         "flush-cache",
         "host",
         "max-concurrency",
@@ -36,6 +44,7 @@ OWN_FLAGS = frozenset(
         "random-input-len",
         "random-output-len",
         "random-range-ratio",
+        "request-rate",
         "seed",
         "served-model-name",
         "tokenize-prompt",
@@ -88,21 +97,18 @@ def client_argv(point: Mapping[str, Any], target: Mapping[str, Any]) -> list[str
         raise ValueError("the point itself decides: " + ", ".join(refused))
     warmup = target.get("warmup")
     if warmup is None:
-        warmup = warmup_requests(point["concurrency"], target.get("pairs") or 1)
+        warmup = warmup_requests(point.get("concurrency") or 8, target.get("pairs") or 1)
     own: dict[str, Any] = {
         "backend": "sglang",
         "base-url": target["base_url"],
         "model": target["tokenizer"],
         "served-model-name": target["served_name"],
         "tokenizer": target["tokenizer"],
-        "dataset-name": "random-ids",
+        **_dataset(point),
         "tokenize-prompt": True,
-        "random-input-len": point["input_len"],
-        "random-output-len": point["output_len"],
-        "random-range-ratio": float(point["range_ratio"]),
         "seed": point["seed"],
         "num-prompts": point["prompts"],
-        "max-concurrency": point["concurrency"],
+        **_load(point),
         "warmup-requests": warmup,
         "ready-check-timeout-sec": READY_CHECK_S,
         "flush-cache": True,
@@ -114,6 +120,38 @@ def client_argv(point: Mapping[str, Any], target: Mapping[str, Any]) -> list[str
     own = client_flags(own, target.get("sglang"))
     own.update({_flag_name(key): value for key, value in args.items()})
     return [target["python"], "-m", CLIENT_MODULE, *flag_arguments(own)]
+
+
+def is_open(point: Mapping[str, Any]) -> bool:
+    """Whether requests arrive on their own time instead of when others end."""
+    return point.get("loop") == "open"
+
+
+def _load(point: Mapping[str, Any]) -> dict[str, Any]:
+    """The client draws exponential gaps between requests: Poisson arrivals, with no limit of requests in flight."""
+    if is_open(point):
+        return {"request-rate": float(point["rate_s"])}
+    return {"max-concurrency": point["concurrency"]}
+
+
+def _dataset(point: Mapping[str, Any]) -> dict[str, Any]:
+    """Prompts that have nothing in common, or that begin with one of some prefixes."""
+    if point.get("dataset") != "shared-prefix":
+        return {
+            "dataset-name": "random-ids",
+            "random-input-len": point["input_len"],
+            "random-output-len": point["output_len"],
+            "random-range-ratio": float(point["range_ratio"]),
+        }
+    return {
+        "dataset-name": "generated-shared-prefix",
+        "gsp-num-groups": point["prefix_groups"],
+        "gsp-prompts-per-group": point["prompts"] // point["prefix_groups"],
+        "gsp-system-prompt-len": point["prefix_len"],
+        "gsp-question-len": point["input_len"] - point["prefix_len"],
+        "gsp-output-len": point["output_len"],
+        "gsp-range-ratio": 1.0,
+    }
 
 
 def client_environment(python: str, home: str, pythonpath: Sequence[str] = ()) -> dict[str, str]:

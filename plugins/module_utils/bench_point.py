@@ -140,7 +140,12 @@ def record(
         lines = list(dict.fromkeys([*client_errors(output), *error_lines]))[:_ERROR_LINES]
     return {
         "label": point["label"],
-        "concurrency": point["concurrency"],
+        "workload": point.get("workload"),
+        "loop": point.get("loop") or "closed",
+        "concurrency": point.get("concurrency"),
+        "rate_s": point.get("rate_s"),
+        "limits": [dict(limits) for limits in point.get("limits") or []],
+        "dataset": point.get("dataset") or "random-ids",
         "requested": point["prompts"],
         "completed": _completed(output),
         "input_len": point["input_len"],
@@ -148,6 +153,7 @@ def record(
         "range_ratio": point["range_ratio"],
         "seed": point["seed"],
         "ok": ok,
+        "counts": ok,
         "why": reasons(checks),
         "error_lines": lines,
         "seconds": job.get("seconds"),

@@ -79,7 +79,7 @@ def resolve(
     """Return (plan, []) or (None, all faults in the order of the inventory's files).
 
     `variables`: the pd_* variables that hold for all hosts, as plain values. `hosts`: the group pdlab.
-    `presets`: benchmark sweeps by name. `origins`: key path -> `file:line`. `engine_versions`: sglang's version by
+    `presets`: workloads by name. `origins`: key path -> `file:line`. `engine_versions`: sglang's version by
     host, where the lock says it. Raises nothing on bad input.
     """
     faults = Faults(origins)

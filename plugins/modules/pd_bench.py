@@ -53,10 +53,22 @@ options:
         description: Its name, and that of its files.
         type: str
         required: true
+      workload:
+        description: The workload that it belongs to. Kept with its record.
+        type: str
+      loop:
+        description:
+          - V(closed) keeps O(point.concurrency) requests in flight. V(open) lets them arrive O(point.rate_s) times a
+            second (Poisson), however many are in flight.
+        type: str
+        choices: [closed, open]
+        default: closed
       concurrency:
-        description: Requests in flight at once, at most.
+        description: Requests in flight at once, at most. Needed in a closed loop.
         type: int
-        required: true
+      rate_s:
+        description: Arrivals a second. Needed in an open loop.
+        type: float
       prompts:
         description: Requests in all.
         type: int
@@ -74,6 +86,35 @@ options:
           - Each length is drawn uniformly from this share of it up to all of it. V(1.0) is exact.
         type: float
         default: 1.0
+      dataset:
+        description:
+          - V(random-ids) makes prompts that have nothing in common, and the point must find the prefix caches cold.
+            With V(shared-prefix) prompts begin with one of O(point.prefix_groups) prefixes, and the caches must serve
+            them.
+        type: str
+        choices: [random-ids, shared-prefix]
+        default: random-ids
+      prefix_groups:
+        description: How many prefixes there are.
+        type: int
+      prefix_len:
+        description: Tokens of each prefix, part of O(point.input_len).
+        type: int
+      limits:
+        description: What a user of the workload accepts, ms a request. Kept with the record.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          ttft_ms:
+            description: Time to the first token.
+            type: float
+          tpot_ms:
+            description: Time for each token after it.
+            type: float
+          e2e_ms:
+            description: Time for the whole request.
+            type: float
       seed:
         description: Seed of the lengths and the prompts.
         type: int
@@ -606,14 +647,31 @@ def main() -> None:
                 "type": "dict",
                 "options": {
                     "label": {"type": "str", "required": True},
-                    "concurrency": {"type": "int", "required": True},
+                    "workload": {"type": "str"},
+                    "loop": {"type": "str", "choices": ["closed", "open"], "default": "closed"},
+                    "concurrency": {"type": "int"},
+                    "rate_s": {"type": "float"},
                     "prompts": {"type": "int", "required": True},
                     "input_len": {"type": "int", "required": True},
                     "output_len": {"type": "int", "required": True},
                     "range_ratio": {"type": "float", "default": 1.0},
+                    "dataset": {"type": "str", "choices": ["random-ids", "shared-prefix"], "default": "random-ids"},
+                    "prefix_groups": {"type": "int"},
+                    "prefix_len": {"type": "int"},
+                    "limits": {
+                        "type": "list",
+                        "elements": "dict",
+                        "default": [],
+                        "options": {
+                            "ttft_ms": {"type": "float"},
+                            "tpot_ms": {"type": "float"},
+                            "e2e_ms": {"type": "float"},
+                        },
+                    },
                     "seed": {"type": "int", "default": 42},
                     "limit_s": {"type": "float", "default": 600},
                 },
+                "required_if": [("loop", "closed", ["concurrency"]), ("loop", "open", ["rate_s"])],
             },
             "base_url": {"type": "str"},
             "served_name": {"type": "str"},

@@ -12,9 +12,9 @@ description:
   - Fails with every fault of the inventory at once, each with its file and line, key, problem and cure.
   - An unknown C(pd_*) variable is a fault, too. Variables that C(register) or C(set_fact) made do not count.
 options:
-  sweeps:
+  workloads:
     description:
-      - YAML file with the benchmark sweeps that C(pd_benchmark.sweep) can name. Those of the role benchmark when left out.
+      - YAML file with the workloads that C(pd_benchmark.workloads) can name. Those of the role benchmark when left out.
     type: path
   look:
     description:
@@ -67,7 +67,7 @@ plan:
     reference: {description: "The colocated server that the oracle compares with, or null.", type: dict}
     answers: {description: Prompts with the answers that are expected., type: list}
     oracle: {description: Whether and at which prompt lengths PD is compared with the reference., type: dict}
-    benchmark: {description: The sweep's name and points., type: dict}
+    benchmark: {description: What is measured, its workloads and points., type: dict}
 me:
   description: What of the plan concerns this host.
   returned: success

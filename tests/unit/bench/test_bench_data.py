@@ -10,25 +10,26 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.benchmark_points impor
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Faults
 
 REPOSITORY = Path(__file__).parents[3]
-SWEEPS: dict[str, Any] = yaml.safe_load((REPOSITORY / "roles/benchmark/vars/sweeps.yml").read_text())[
-    "benchmark_sweeps"
+WORKLOADS: dict[str, Any] = yaml.safe_load((REPOSITORY / "roles/benchmark/vars/workloads.yml").read_text())[
+    "benchmark_workloads"
 ]
 CAMPAIGN = yaml.safe_load((REPOSITORY / "pdlab/bench/baselines/rtx-pro-6000-campaign.yml").read_text())
 
 
-@pytest.mark.parametrize("name", list(SWEEPS))
+@pytest.mark.parametrize("name", list(WORKLOADS))
 def test_every_preset_resolves_to_points(name: str) -> None:
     faults = Faults()
-    resolved = resolve_benchmark({"sweep": name}, SWEEPS, faults)
+    resolved = resolve_benchmark({"sweep": name}, WORKLOADS, faults)
     assert len(faults) == 0 and resolved is not None
     assert resolved["name"] == name and resolved["description"]
-    assert len(resolved["points"]) == len(SWEEPS[name]["points"])
+    assert len(resolved["points"]) == len(WORKLOADS[name]["points"])
 
 
-def test_the_default_sweep_is_152_requests_of_exact_length() -> None:
-    resolved = resolve_benchmark(None, SWEEPS, Faults())
+def test_the_default_is_short_464_requests_of_exact_length() -> None:
+    resolved = resolve_benchmark(None, WORKLOADS, Faults())
+    assert WORKLOADS["default"] == WORKLOADS["short"]
     assert resolved is not None
-    assert [(point["concurrency"], point["prompts"]) for point in resolved["points"]] == [(1, 8), (16, 48), (64, 96)]
+    assert [(point["concurrency"], point["prompts"]) for point in resolved["points"]] == [(1, 64), (16, 80), (64, 320)]
     assert {(point["input_len"], point["output_len"], point["range_ratio"]) for point in resolved["points"]} == {
         (256, 128, 1.0)
     }
@@ -36,9 +37,9 @@ def test_the_default_sweep_is_152_requests_of_exact_length() -> None:
 
 def test_the_campaign_preset_repeats_the_baselines_loads_and_lengths() -> None:
     loads = [(point["concurrency"], point["prompts"]) for point in CAMPAIGN["points"]]
-    assert loads == [(point["concurrency"], point["prompts"]) for point in SWEEPS["campaign"]["points"]]
+    assert loads == [(point["concurrency"], point["prompts"]) for point in WORKLOADS["campaign"]["points"]]
     for name in ("input_len", "output_len", "range_ratio"):
-        assert CAMPAIGN["lengths"][name] == SWEEPS["campaign"][name]
+        assert CAMPAIGN["lengths"][name] == WORKLOADS["campaign"][name]
 
 
 def test_the_campaigns_table_is_marked_as_another_machines_and_keeps_its_ratios() -> None:

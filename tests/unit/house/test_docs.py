@@ -15,6 +15,7 @@ import typer.main
 import yaml
 from ansible_collections.pdlab.pdlab.plugins.module_utils import benchmark_points, preflight_rules
 from ansible_collections.pdlab.pdlab.plugins.module_utils import topology_variables as variables
+from ansible_collections.pdlab.pdlab.plugins.module_utils.benchmark_points import resolve_benchmark
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Faults
 from ansible_collections.pdlab.pdlab.plugins.module_utils.host.change import OWN_FILES
 from ansible_collections.pdlab.pdlab.plugins.module_utils.host.sysctls import SYSCTLS
@@ -32,7 +33,9 @@ FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.M | re.S)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NOBODYS_KEY = "xxxxxxxxxxxxxxxx"
-SWEEPS = yaml.safe_load((CHECKOUT / "roles" / "benchmark" / "vars" / "sweeps.yml").read_text())["benchmark_sweeps"]
+WORKLOADS = yaml.safe_load((CHECKOUT / "roles" / "benchmark" / "vars" / "workloads.yml").read_text())[
+    "benchmark_workloads"
+]
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 # What typer gives every program.
 OWN_OPTIONS = {"--version", "--install-completion", "--show-completion", "--help", "-h"}
@@ -122,7 +125,7 @@ def benchmark_keys() -> set[str]:
 def documented(title: str) -> set[str]:
     """The names in the first column of a section's tables."""
     table = rows(section((DOCS / "inventory.md").read_text(), title))
-    return {found for row in table for found in re.findall(r"^`(\w+)`", row[0])}
+    return {found for row in table for found in re.findall(r"^`([\w-]+)`", row[0])}
 
 
 def test_the_inventory_page_has_every_variable_and_no_other() -> None:
@@ -139,7 +142,7 @@ def test_the_inventory_page_has_every_variable_and_no_other() -> None:
         ("pd_oracle", keys_of(variables.SHARED["pd_oracle"])),
         ("pd_engine", keys_of(variables.PER_HOST["pd_engine"])),
         ("pd_host", keys_of(variables.PER_HOST["pd_host"])),
-        ("pd_benchmark", benchmark_keys() | set(SWEEPS)),
+        ("pd_benchmark", benchmark_keys() | set(WORKLOADS)),
     ],
 )
 def test_the_inventory_page_has_every_key_of_a_variable_and_no_other(title: str, keys: set[str]) -> None:
@@ -154,14 +157,19 @@ def test_the_inventory_page_names_every_flag_that_pdlab_keeps_for_itself() -> No
     assert set(variables.DERIVED_ROUTER_FLAGS) <= set(INLINE.findall(section(text, "pd_router")))
 
 
-def test_the_inventory_page_describes_every_sweep_as_it_is() -> None:
+def test_the_inventory_page_describes_every_workload_as_it_is() -> None:
     for row in rows(section((DOCS / "inventory.md").read_text(), "pd_benchmark")):
-        sweep = SWEEPS.get(row[0].strip("`"))
-        if sweep:
-            points = ", ".join(f"{point['concurrency']}:{point['prompts']}" for point in sweep["points"])
-            assert row[1] == points
-            assert f"{sweep['input_len']} in" in row[2]
-            assert f"{sweep['output_len']} out" in row[2]
+        workload = WORKLOADS.get(row[0].strip("`"))
+        if workload:
+            resolved = resolve_benchmark({"workloads": [row[0].strip("`")]}, WORKLOADS, Faults())
+            assert resolved is not None
+            loads = [
+                f"{point['concurrency']}:{point['prompts']}" if point["concurrency"] else f"{point['rate_s']:g}/s"
+                for point in resolved["points"]
+            ]
+            assert row[1] == ", ".join(loads)
+            assert f"{workload['input_len']} in" in row[2]
+            assert f"{workload['output_len']} out" in row[2]
 
 
 def test_the_inventory_page_has_every_kernel_parameter_with_its_reason_and_no_other() -> None:
@@ -181,7 +189,7 @@ def test_every_whole_inventory_in_the_documentation_is_without_a_fault() -> None
     for given in whole:
         own = {name: value for name, value in given.items() if name in variables.PER_HOST}
         shared = {name: value for name, value in given.items() if name not in variables.PER_HOST}
-        plan, faults = resolve(shared, [HostVars("box1", variables=own)], SWEEPS)
+        plan, faults = resolve(shared, [HostVars("box1", variables=own)], WORKLOADS)
         assert plan, list(map(str, faults))
 
 

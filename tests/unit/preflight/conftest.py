@@ -18,7 +18,9 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables imp
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 BOXES = CHECKOUT / "tests" / "boxes"
-SWEEPS = yaml.safe_load((CHECKOUT / "roles" / "benchmark" / "vars" / "sweeps.yml").read_text())["benchmark_sweeps"]
+WORKLOADS = yaml.safe_load((CHECKOUT / "roles" / "benchmark" / "vars" / "workloads.yml").read_text())[
+    "benchmark_workloads"
+]
 PRESETS = {"default": {"points": [{"concurrency": 1, "prompts": 8}]}}
 Verdicts = dict[str, dict[str, Any]]
 
@@ -52,7 +54,7 @@ def shipped_plan(name: str) -> dict[str, Any]:
     given = yaml.safe_load((CHECKOUT / "inventory" / name / "group_vars" / "pdlab.yml").read_text())
     own = {key: value for key, value in given.items() if key in PER_HOST}
     shared = {key: value for key, value in given.items() if key not in PER_HOST}
-    plan, faults = resolve(shared, [HostVars("gpubox", ansible_host="192.0.2.11", variables=own)], SWEEPS)
+    plan, faults = resolve(shared, [HostVars("gpubox", ansible_host="192.0.2.11", variables=own)], WORKLOADS)
     assert plan is not None, list(map(str, faults))
     return plan
 

@@ -22,7 +22,9 @@ from pdlab.init_box import look_at_recording, make_inventory
 from pdlab.preflight import judge_recordings
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-SWEEPS = yaml.safe_load((CHECKOUT / "roles" / "benchmark" / "vars" / "sweeps.yml").read_text())["benchmark_sweeps"]
+WORKLOADS = yaml.safe_load((CHECKOUT / "roles" / "benchmark" / "vars" / "workloads.yml").read_text())[
+    "benchmark_workloads"
+]
 
 PDLAB = Path(sys.executable).with_name("pdlab")
 MODEL = "/srv/models/DeepSeek-V4-Flash-NVFP4"
@@ -47,7 +49,7 @@ def plan_in(folder: Path) -> tuple[str, dict[str, Any]]:
     own = {key: value for key, value in given.items() if key in PER_HOST}
     shared = {key: value for key, value in given.items() if key not in PER_HOST}
     host = HostVars(name, local="ansible_connection" in reached, home="/home/user", variables=own)
-    plan, faults = resolve(shared, [host], SWEEPS)
+    plan, faults = resolve(shared, [host], WORKLOADS)
     assert plan, list(map(str, faults))
     return name, plan
 

@@ -222,7 +222,7 @@ WRONG: list[tuple[str, Change, str, str]] = [
         "pd_benchmark.sweep",
         "did you mean campaign?",
     ),
-    ("a nameless sweep", lambda v: v.update(pd_benchmark={"sweep": ""}), "pd_benchmark.sweep", "not a sweep's name"),
+    ("a nameless sweep", lambda v: v.update(pd_benchmark={"sweep": ""}), "pd_benchmark.sweep", "not a workload's name"),
     ("a benchmark of text", lambda v: v.update(pd_benchmark="default"), "pd_benchmark", "not a mapping"),
     (
         "an unknown benchmark key",
@@ -249,10 +249,10 @@ WRONG: list[tuple[str, Change, str, str]] = [
         "out of range",
     ),
     (
-        "a point of no prompts",
-        lambda v: v.update(pd_benchmark={"points": [{"concurrency": 1}]}),
-        "pd_benchmark.points[0].prompts",
-        "is missing",
+        "a point of no load",
+        lambda v: v.update(pd_benchmark={"points": [{"prompts": 1}]}),
+        "pd_benchmark.points[0]",
+        "has neither a concurrency nor a rate_s",
     ),
     (
         "fewer prompts than the concurrency",
