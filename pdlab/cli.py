@@ -610,6 +610,29 @@ def explain(
             out.print(line, markup=False, soft_wrap=True)
 
 
+@app.command("verify-run")
+def verify_run(
+    run: Annotated[str, typer.Argument(help="A run's name, its id, a path, or `latest`.")] = "latest",
+    runs_dir: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Hold a run folder against its manifest, byte for byte, and its report against one made again."""
+    from pdlab.ledger.verify import lines, verify
+    from pdlab.report import page
+
+    try:
+        folder = RunFolder.find(runs_dir, run)
+    except StoreError as error:
+        fail(str(error), Exit.USAGE)
+    found = verify(folder, page)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        for line in lines(found):
+            out.print(line, markup=False, soft_wrap=True)
+    raise typer.Exit(int(Exit.OK if found.ok else Exit.ALTERED))
+
+
 # --- using and ending --------------------------------------------------------------------------------------------
 
 

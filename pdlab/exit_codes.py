@@ -18,6 +18,7 @@ class Exit(IntEnum):
     BENCHMARK_FAILED = 6
     BUSY = 7
     DIFFERS = 8
+    ALTERED = 9
     CANCELLED = 130
 
 

@@ -26,7 +26,8 @@ from typing import Any
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import read_process, started_at
 
-from pdlab.loose import as_mapping, as_rows
+from pdlab.ledger import sealing
+from pdlab.loose import as_list, as_mapping, as_rows, as_text
 
 LATEST = "latest"
 RUNNING = "running"
@@ -139,6 +140,29 @@ class RunFolder:
     def report_path(self) -> Path:
         """Where report.html belongs."""
         return self.path / layout.REPORT
+
+    @property
+    def manifest_path(self) -> Path:
+        """Where manifest.json belongs; a leg's is that of its run."""
+        return Path(layout.sealed_by(str(self.path)))
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the run ended and a manifest says what it held then."""
+        return self.manifest_path.is_file()
+
+    @property
+    def had_manifest(self) -> bool:
+        """Whether a manifest was written when the run ended. If there is none now, somebody took it away."""
+        document, _ = _read_json(self.path / layout.RUN)
+        return bool((document or {}).get("manifest"))
+
+    @property
+    def run_name(self) -> str:
+        """The name that the run was given, wherever its folder lies by now."""
+        document, _ = _read_json(self.path / layout.RUN)
+        given = as_text((document or {}).get("run")) or ""
+        return given if _RUN_NAME.fullmatch(given) else self.name
 
     @property
     def findings_path(self) -> Path:
@@ -257,15 +281,39 @@ class RunFolder:
                     layout.append_stage(str(self.path), stage.name, "end", False, why or status)
         except OSError as error:
             raise StoreError(explain("write", self.path / layout.STAGES, error)) from error
-        self.update(status=status, exit_code=exit_code, why=why, ended=utc_now())
+        # Kept in run.json: a run that had a manifest and has none is not one of an older pdlab.
+        self.update(status=status, exit_code=exit_code, why=why, ended=utc_now(), manifest=True)
+        self.seal()
+
+    def seal(self) -> None:
+        """Write manifest.json: what the run held when it ended. A leg has none of its own. Raises StoreError."""
+        if self.manifest_path.parent == self.path:
+            try:
+                sealing.seal(self.manifest_path, self.run_name)
+            except OSError as error:
+                raise StoreError(explain("write", self.manifest_path, error)) from error
+
+    def seal_if_over(self) -> None:
+        """Write the manifest of a run that ended and never had one. Raises StoreError."""
+        if not self.sealed and self.over() and not self.had_manifest:
+            self.seal()
 
     def write_report(self, html: str) -> Path:
         """Write report.html, whole or not at all; return its path. Raises StoreError."""
+        return self.write_derived(layout.REPORT, html)
+
+    def write_derived(self, name: str, text: str) -> Path:
+        """Write a page that is made from the run's files, whole or not at all, and into the manifest if there is one.
+
+        Raises StoreError.
+        """
+        path = self.path / name
         try:
-            layout.write_text(str(self.report_path), html)
+            layout.write_text(str(path), text)
+            sealing.enter(self.manifest_path, path)
         except OSError as error:
-            raise StoreError(explain("write", self.report_path, error)) from error
-        return self.report_path
+            raise StoreError(explain("write", path, error)) from error
+        return path
 
     # --- reading -----------------------------------------------------------------------------------------------
 
@@ -291,7 +339,7 @@ class RunFolder:
         points, faults = self._points(plan, records)
         damaged += faults
         return RunContents(
-            name=self.name,
+            name=self.run_name,
             path=self.path,
             run=run,
             plan=plan,
@@ -301,7 +349,8 @@ class RunFolder:
             logs={path.stem: _tail(path) for path in sorted((self.path / layout.LOGS).glob("*.log"))},
             files=tuple(sorted(str(path.relative_to(self.path)) for path in self._own_files())),
             damaged=tuple(damaged),
-            controller_alive=controller_alive(run),
+            # A sealed run is over, whichever machine reads it.
+            controller_alive=False if self.sealed else controller_alive(run),
         )
 
     def arms_document(self) -> Document | None:
@@ -312,6 +361,20 @@ class RunFolder:
         """The folders of a run of arms' legs, in the order in which they were made; none for a plain run."""
         legs = self.path / layout.LEGS
         return [RunFolder(path) for path in sorted(legs.iterdir()) if path.is_dir()] if legs.is_dir() else []
+
+    def over(self) -> bool:
+        """Whether nothing will be added to the run: it says its end, or its controller is gone.
+
+        ansible-playbook writes no end: its run is over with its last stage.
+        """
+        run, _ = _read_json(self.path / layout.RUN)
+        run = run or {}
+        if run.get("status") in (OK, FAILED, CANCELLED) or controller_alive(run) is False:
+            return True
+        events, _ = _read_jsonl(self.path / layout.STAGES)
+        stages = pair_stages(events)
+        by_playbook = as_list(run.get("command"))[:1] == ["ansible-playbook"]
+        return by_playbook and bool(stages) and stages[-1].name == "report" and all(one.finished for one in stages)
 
     def raw_path(self, label: str) -> Path:
         """The benchmark client's JSONL of one point."""
@@ -433,8 +496,13 @@ def _read_json(path: Path) -> tuple[Document | None, str | None]:
         data = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError:
         return None, None
-    except (OSError, ValueError) as error:
-        return None, f"cannot be read ({error})"
+    # These words stand in the report: neither a path of this machine nor the words of one Python version.
+    except OSError as error:
+        return None, f"cannot be read ({error.strerror})"
+    except json.JSONDecodeError as error:
+        return None, f"cannot be read (no JSON in line {error.lineno})"
+    except (ValueError, RecursionError):
+        return None, "cannot be read (no JSON)"
     if not isinstance(data, dict):
         return None, f"holds a {type(data).__name__}, not an object"
     return data, None
@@ -447,7 +515,7 @@ def _read_jsonl(path: Path) -> tuple[list[Document], list[str]]:
     except FileNotFoundError:
         return [], []
     except OSError as error:
-        return [], [f"cannot be read ({error})"]
+        return [], [f"cannot be read ({error.strerror})"]
     lines, faults = [], []
     rows = text.split("\n")
     for number, row in enumerate(rows, start=1):
@@ -455,7 +523,7 @@ def _read_jsonl(path: Path) -> tuple[list[Document], list[str]]:
             continue
         try:
             data = json.loads(row)
-        except ValueError:
+        except (ValueError, RecursionError):
             if number < len(rows):
                 faults.append(f"line {number} is not JSON")
             continue

@@ -15,6 +15,7 @@ from typing import Any
 
 from pdlab import preflight, results, status, topology
 from pdlab.evidence import model as evidence
+from pdlab.ledger import manifest, verify
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "schemas"
 
@@ -25,6 +26,8 @@ REGISTRY: list[Callable[[], Schemas]] = [
     results.schemas,
     lambda: {"plan": topology.Plan.model_json_schema()},
     lambda: {"preflight": preflight.Preflight.model_json_schema()},
+    lambda: {"manifest": manifest.Manifest.model_json_schema()},
+    lambda: {"verify-run": verify.RunVerification.model_json_schema()},
     lambda: {"status": status.Status.model_json_schema()},
     lambda: {"evidence": evidence.Evidence.model_json_schema(mode="serialization")},
 ]

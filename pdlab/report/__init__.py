@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pdlab.results import Report, build_report
-from pdlab.store import RunFolder
+from pdlab.store import RunContents, RunFolder
 
 
 def write_report(folder: RunFolder) -> tuple[Report, Path]:
@@ -15,10 +15,19 @@ def write_report(folder: RunFolder) -> tuple[Report, Path]:
     Raises StoreError when either cannot be written.
     """
     # The charts' library takes a fifth of a second to load, which tables on a terminal can do without.
-    from pdlab.report import html, markdown
+    from pdlab.report import markdown
 
+    # An ended run looks the same to every reader only when it is sealed.
+    folder.seal_if_over()
     contents = folder.read()
     report = build_report(contents)
-    path = folder.write_report(html.render(contents, report))
+    path = folder.write_report(page(folder, contents))
     markdown.write_section(folder.findings_path, folder.name, markdown.section(contents, report))
     return report, path
+
+
+def page(folder: RunFolder, contents: RunContents | None = None) -> str:
+    """report.html as this pdlab makes it from the folder: the same text on every machine. Writes nothing."""
+    from pdlab.report import html
+
+    return html.render(contents or folder.read())

@@ -7,6 +7,7 @@ renamed into place, every log line is appended with one write, so a run that die
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -24,6 +25,7 @@ LOGS = "logs"
 ANSIBLE = "ansible"
 REPORT = "report.html"
 FINDINGS = "findings.md"
+MANIFEST = "manifest.json"
 # A run of arms holds the runs of its legs: LEGS/NNN-ARM-rREPEAT, each a whole run folder.
 ARMS = "arms.json"
 LEGS = "legs"
@@ -88,8 +90,22 @@ def bench_dir(run_dir: str) -> str:
     return path
 
 
+def sealed_by(run_dir: str) -> str:
+    """The path of the manifest that covers a run folder: its own, or for a leg the one of the run that it is part of."""
+    above, leg = os.path.split(os.path.abspath(run_dir))
+    folder = os.path.dirname(above) if os.path.basename(above) == LEGS else os.path.join(above, leg)
+    return os.path.join(folder, MANIFEST)
+
+
+def reopen(run_dir: str) -> None:
+    """A run goes on that had ended: its manifest holds no longer, and is taken away. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(sealed_by(run_dir))
+
+
 def append_stage(run_dir: str, stage: str, event: str, ok: bool | None = None, why: str | None = None) -> None:
     """Note that a stage started or ended. One line, one write. Raises OSError."""
+    reopen(run_dir)
     line = {"stage": stage, "event": event, "time": time.time()}
     if event == "end":
         line.update(ok=ok, why=why)
