@@ -265,6 +265,7 @@ class RunFolder:
         """Change fields of run.json, whole or not at all. Raises StoreError."""
         document, _ = _read_json(self.path / layout.RUN)
         try:
+            layout.reopen(str(self.path))
             layout.write_json(str(self.path / layout.RUN), {"run": self.name, **(document or {}), **fields})
         except OSError as error:
             raise StoreError(explain("write", self.path / layout.RUN, error)) from error

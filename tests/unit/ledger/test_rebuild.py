@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report is made again from its folder, byte for byte: elsewhere, later, by somebody else."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pdlab.report import page, write_report
+from pdlab.store import FAILED, OK, RunFolder
+from tests.unit.report import run_folder_factory as factory
+
+ROOT = Path(__file__).resolve().parents[3]
+NOBODY = 65534
+
+
+def damaged_run(runs_dir: Path) -> RunFolder:
+    folder = factory.good_run(runs_dir)
+    (folder.path / "records" / "oracle.json").write_text('{"ok": true,}')
+    (folder.path / "stages.jsonl").write_text("nonsense\n" + (folder.path / "stages.jsonl").read_text())
+    return folder
+
+
+def by_playbook(runs_dir: Path) -> RunFolder:
+    """ansible-playbook writes no end, and this very process is its controller."""
+    maker = factory.RunMaker(runs_dir)
+    maker.start_now()
+    maker.write_run(command=["ansible-playbook"])
+    for stage in factory.STAGES:
+        maker.stage(stage)
+    return maker.folder
+
+
+RUNS: list[Callable[[Path], RunFolder]] = [
+    factory.good_run,
+    factory.failed_point_run,
+    factory.died_run,
+    factory.veto_run,
+    damaged_run,
+    by_playbook,
+]
+
+
+CODE = """
+import hashlib, sys
+from pathlib import Path
+from pdlab.report import page
+from pdlab.store import RunFolder
+for path in sys.argv[1:]:
+    print(hashlib.sha256(page(RunFolder(Path(path))).encode()).hexdigest())
+"""
+
+
+@pytest.mark.parametrize(
+    ("zone", "words", "seed"), [("Pacific/Kiritimati", "C", "1"), ("America/St_Johns", "tr_TR.UTF-8", "4242")]
+)
+def test_a_report_is_the_same_bytes_on_another_machine(tmp_path: Path, zone: str, words: str, seed: str) -> None:
+    first, copies = [], []
+    tmp_path.chmod(0o755)
+    for number, made in enumerate(RUNS):
+        folder = made(tmp_path / f"here-{number}")
+        write_report(folder)
+        first.append(hashlib.sha256(folder.report_path.read_bytes()).hexdigest())
+        copies.append(tmp_path / "somewhere else" / f"copy {number}")
+        shutil.copytree(folder.path, copies[-1])
+        (copies[-1] / "report.html").unlink()
+    # Everything that differs from one machine to the next, and must not be seen in the page.
+    environment = {
+        "PATH": os.environ["PATH"],
+        "TZ": zone,
+        "LC_ALL": words,
+        "PYTHONHASHSEED": seed,
+        "HOME": "/nonexistent",
+        "USER": "somebody",
+        "COLUMNS": "33",
+        "PYTHONPATH": f"{ROOT}:{ROOT}/.collections",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    account = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if _may_be_nobody(tmp_path) else {}
+    again = subprocess.run(
+        [sys.executable, "-c", CODE, *copies],
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+        **account,  # type: ignore[call-overload]
+    )
+    assert again.stdout.split() == first
+
+
+@pytest.mark.parametrize("made", RUNS)
+def test_making_a_report_twice_changes_nothing(made: Callable[[Path], RunFolder], tmp_path: Path) -> None:
+    folder = made(tmp_path)
+    write_report(folder)
+    before = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
+    write_report(folder)
+    assert {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()} == before
+
+
+@pytest.mark.parametrize("status", [OK, FAILED])
+def test_a_page_names_no_path_of_the_machine_that_made_it(tmp_path: Path, status: str) -> None:
+    folder = factory.good_run(tmp_path)
+    folder.finish(status, 0 if status == OK else 6)
+    assert str(tmp_path) not in page(folder)
+
+
+def _may_be_nobody(tmp_path: Path) -> bool:
+    if os.geteuid() != 0:
+        return False
+    wanted = [Path(sys.executable).resolve(), tmp_path, ROOT / "pdlab"]
+    return all(bool(folder.stat().st_mode & 0o001) for path in wanted for folder in path.parents)
