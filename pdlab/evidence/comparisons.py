@@ -54,8 +54,10 @@ def compare_repeats(name: str, a: Mapping[int, float], b: Mapping[int, float]) -
 
 
 def load_words(load: Load) -> str:
-    """A load as a reader wants it: "16 in flight" or "4 req/s"."""
-    return f"{load.concurrency} in flight" if load.loop == "closed" else f"{load.rate_s:g} req/s"
+    """A load as a reader wants it: "16 requests at once" or "4 requests/s"."""
+    if load.loop == "closed":
+        return f"{load.concurrency} request{'s' if load.concurrency != 1 else ''} at once"
+    return "an unknown rate" if load.rate_s is None else f"{load.rate_s:g} requests/s"
 
 
 def finite(value: float | None) -> float | None:

@@ -27,7 +27,7 @@ def doubts_of(samples: Sequence[Sample]) -> list[Doubt]:
 
 
 def place(workload: str, load: Load, arm: str) -> str:
-    """Where a doubt belongs: "short, 16 in flight, pd"."""
+    """Where a doubt belongs: "short, 16 requests at once, pd"."""
     return f"{workload}, {load_words(load)}, {arm}"
 
 

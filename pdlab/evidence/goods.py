@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pdlab.analysis.goodput import Limits, goodput
 from pdlab.analysis.rate_search import WANTED_SHARE, HighestRate, highest_rate
@@ -17,10 +17,14 @@ NO_LIMITS = LimitSet()
 
 @dataclass(frozen=True)
 class Good:
-    """Good requests of one arm at one load: requests per second by repeat, and the share that was good over all."""
+    """Good requests of one arm at one load: requests per second by repeat, and the share that was good over all.
+
+    tpot_ms: the mean over all requests, good or not, by repeat.
+    """
 
     request_s: Mapping[int, float]
     attainment: float
+    tpot_ms: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def mean(self) -> float:
@@ -55,6 +59,7 @@ def goods_of(samples: Sequence[Sample], workload: str, limits: LimitSet) -> dict
     Without limits every request is good, and the times are not needed.
     """
     rows: dict[tuple[str, Load], list[tuple[int, float, int, int]]] = {}
+    tpot: dict[tuple[str, Load], dict[int, float]] = {}
     for one in samples:
         if not one.row.counts or one.measurement is None or one.row.workload != workload:
             continue
@@ -67,11 +72,14 @@ def goods_of(samples: Sequence[Sample], workload: str, limits: LimitSet) -> dict
             except RefusedError:
                 continue
             entry = (one.row.repeat, met.request_s, met.good, met.requested)
+        if one.measurement.tpot_ms is not None:
+            tpot.setdefault((one.row.arm, one.row.load), {})[one.row.repeat] = one.measurement.tpot_ms
         rows.setdefault((one.row.arm, one.row.load), []).append(entry)
     found: dict[str, dict[Load, Good]] = {}
     for (arm, load), entries in rows.items():
         share = sum(entry[2] for entry in entries) / sum(entry[3] for entry in entries)
-        found.setdefault(arm, {})[load] = Good({entry[0]: entry[1] for entry in entries}, share)
+        by_repeat = {entry[0]: entry[1] for entry in entries}
+        found.setdefault(arm, {})[load] = Good(by_repeat, share, tpot.get((arm, load), {}))
     return found
 
 

@@ -73,16 +73,12 @@ def _unlike_workloads(legs: Sequence[Leg]) -> list[str]:
     seen: dict[tuple[str, str], dict[Hashable, list[str]]] = {}
     for leg in legs:
         plan = leg.contents.plan or {}
-        for files in leg.contents.points:
-            known = {**(files.planned or {}), **(files.record or {})}
-            asked = asked_of(files, plan)
+        for point in leg.report.points:
+            asked = asked_of(point, plan)
             if asked.load.concurrency is None and asked.load.rate_s is None:
                 continue
-            lengths = (
-                f"{known.get('input_len')} in, {known.get('output_len')} out, range ratio {known.get('range_ratio')}"
-            )
-            count = known.get("prompts", known.get("requested"))
-            said = f"{lengths}, {count} prompts, {known.get('dataset') or 'random-ids'}"
+            lengths = f"{point.input_len} in, {point.output_len} out, range ratio {point.range_ratio}"
+            said = f"{lengths}, {point.requested} prompts, {point.dataset or 'random-ids'}"
             seen.setdefault((asked.workload, load_words(asked.load)), {}).setdefault(said, []).append(leg.id)
     return [
         _said(f"workload {workload} at {load}", {str(value): ids for value, ids in ways.items()})

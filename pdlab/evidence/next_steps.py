@@ -40,22 +40,20 @@ def stronger(arms: Sequence[str], repeats: int) -> str | None:
 def higher_rates(workload: str, rates: Sequence[HighestRate]) -> str:
     """Which rate to try next where an arm keeps the limits at every measured rate."""
     top = max(rate.rates[-1].rate_s for rate in rates)
-    return f"measure {workload} at {_round(1.5 * top)} and {_round(2 * top)} req/s: no arm was at its limit"
+    return f"measure {workload} at {_round(1.5 * top)} and {_round(2 * top)} requests/s: to find the rate at which the limits break"
 
 
 def lower_rates(workload: str, rates: Sequence[HighestRate]) -> str:
     """Which rate to try next where no arm keeps the limits at any measured rate."""
     bottom = min(rate.rates[0].rate_s for rate in rates)
-    return f"measure {workload} at {_round(bottom / 2)} req/s and less, or ask for looser limits"
+    return f"measure {workload} at {_round(bottom / 2)} requests/s and less, or ask for looser limits"
 
 
 def between(workload: str, rate: HighestRate) -> str | None:
     """The rate between the last that keeps and the first that does not; None when that is not bracketed."""
     if rate.kept_s is None or rate.failed_s is None or rate.failed_s <= rate.kept_s:
         return None
-    return (
-        f"measure {workload} at {_round((rate.kept_s + rate.failed_s) / 2)} req/s, between what keeps and what does not"
-    )
+    return f"measure {workload} at {_round((rate.kept_s + rate.failed_s) / 2)} requests/s, between what keeps and what does not"
 
 
 def state_limits(workload: str) -> str:

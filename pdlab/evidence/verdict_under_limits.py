@@ -81,13 +81,15 @@ def verdict_under_limits(
     per_gpu = pd.scale != 1.0 or best.scale != 1.0
     quantity = "goodput_s_per_gpu" if per_gpu else "goodput_s"
     if len(against) < len(others):
-        return _row(workload, limits, "cannot tell", _no_pairs(), quantity, None, next_steps.more_repeats(names, []))
+        again: str | None = next_steps.more_repeats(names, [])
+        return _row(workload, limits, "cannot tell", _no_pairs(), quantity, None, again)
     main = against[best.arm]
     finding = on_goodput(list(against.values()))
     answer, why, step = _judged(finding, workload, pd, best, against, peaks, rates, names)
     under = limits_of(limits).words()
-    said = _effect(pd, best, main, per_gpu) + _where_more(goods[pd.arm], goods[best.arm], main)
-    return _row(workload, limits, answer, f"{words.opening(answer, why)}: under {under} {said}", quantity, main, step)
+    said = f"{_effect(pd, best, main, per_gpu)}{_where_more(goods[pd.arm], goods[best.arm], main)}{_tokens(pd, best)}"
+    sentence = f"{words.opening(answer, why)}: under {under} {said}"
+    return _row(workload, limits, answer, sentence, quantity, main, step)
 
 
 def _judged(
@@ -103,8 +105,8 @@ def _judged(
     """The answer, why it is none, and what to measure next."""
     if pd.mean == 0 and best.mean == 0:
         searched = [rates[arm] for arm in (pd.arm, best.arm) if arm in rates]
-        step = next_steps.lower_rates(workload, searched) if searched else "ask for looser limits, or lower loads"
-        return "cannot tell", "no request met the limits on any arm", step
+        looser = next_steps.lower_rates(workload, searched) if searched else "ask for looser limits, or lower loads"
+        return "cannot tell", "no request met the limits on any arm", looser
     unsure = _not_at_its_limit(finding, pd, best, list(against), rates)
     if unsure:
         why = f"{' and '.join(unsure)} kept the limits at every rate measured"
@@ -122,7 +124,9 @@ def _judged(
     if finding is Finding.LEVEL:
         return "do not use", "level within 5 %: it gains nothing", next_steps.stronger(names, pairs)
     step = next_steps.stronger(names, pairs)
-    if step is None and best.arm in rates:
+    if step is None and pd.arm in rates and _kept_everywhere(rates[pd.arm]):
+        step = next_steps.higher_rates(workload, [rates[pd.arm]])
+    elif step is None and best.arm in rates:
         step = next_steps.between(workload, rates[best.arm])
     return ("use" if finding is Finding.BETTER else "do not use"), None, step
 
@@ -135,9 +139,8 @@ def _not_at_its_limit(
     theirs = [arm for arm in others if arm in rates and _kept_everywhere(rates[arm])]
     if finding is Finding.ONE_RUN:
         finding = Finding.BETTER if pd.mean > best.mean else Finding.WORSE
-    if finding is Finding.BETTER:
-        return theirs
-    return own if finding is Finding.WORSE else [*own, *theirs]
+    needed = {Finding.BETTER: theirs, Finding.WORSE: own}.get(finding, [*own, *theirs])
+    return [*own, *theirs] if needed else []
 
 
 def _both_keep_the_same(pd: Peak, best: Peak) -> bool:
@@ -176,6 +179,16 @@ def _where_more(own: Mapping[Load, Good], other: Mapping[Load, Good], found: Com
     if ratio < WORTH_NAMING * max(found.ratio or 0.0, 1.0):
         return ""
     return f"; at {load_words(load)} it is {ratio:.3g} times ({own[load].mean:.3g} against {other[load].mean:.3g})"
+
+
+def _tokens(pd: Peak, best: Peak) -> str:
+    """In a closed loop where both keep the limits: who answers faster per token, should tighter limits matter."""
+    if pd.load != best.load or pd.load.loop != "closed" or not (pd.good.keeps and best.good.keeps):
+        return ""
+    found = compare_repeats("TPOT", pd.good.tpot_ms, best.good.tpot_ms)
+    if found is None or found.claim not in ("higher", "lower") or not found.ratio:
+        return ""
+    return f"; both keep these limits there, and {pd.arm} answers {words.faster_or_slower(found.ratio)} per token"
 
 
 def _logs(pd: Peak, other: Peak) -> list[float]:

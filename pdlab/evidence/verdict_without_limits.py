@@ -161,7 +161,9 @@ def _effect(seen: AtLoad, quantity: str) -> str:
         f"({own['tpot_ms.mean']:.3g} against {quick['tpot_ms.mean']:.3g} ms; "
         f"{words.support(turned(tpot) if faster else tpot, factor=True)})"
     )
-    said = f"at {load_words(seen.load)} {seen.pd} {answers} and {served}"
+    # What decides comes first.
+    parts = (served, answers) if seen.finding is Finding.WORSE else (answers, served)
+    said = f"at {load_words(seen.load)} {seen.pd} {' and '.join(parts)}"
     later = seen.ttft.get(seen.best)
     if later and later.claim == "higher" and (later.ratio or 0) > MUCH_LATER:
         said += f", and its first token takes {later.ratio:.3g} times as long"

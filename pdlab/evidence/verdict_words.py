@@ -8,6 +8,8 @@ from pdlab.evidence.model import Answer
 
 # A factor from this on is what two repeats leave open.
 OPEN = 1000.0
+# A ratio within this of 1 is the same number to a reader.
+AS_MANY = 0.005
 ANSWERS: dict[Answer, str] = {"use": "Use PD", "do not use": "Do not use PD", "cannot tell": "Cannot tell"}
 
 
@@ -18,6 +20,8 @@ def opening(answer: Answer, why: str | None = None) -> str:
 
 def more_or_fewer(ratio: float, what: str) -> str:
     """A ratio as "2.65 times the WHAT of" or "17 % fewer WHAT than", to be followed by the other's name."""
+    if abs(ratio - 1) < AS_MANY:
+        return f"as many {what} as"
     if ratio >= 2:
         return f"{ratio:.3g} times the {what} of"
     if ratio >= 1:
@@ -41,19 +45,18 @@ def support(found: Comparison, *, factor: bool = False) -> str:
     shown = "" if found.claim in ("higher", "lower") else ": no effect shown"
     if found.ratio_low is None or found.ratio_high is None:
         return f"95 % interval of the difference {found.low:+.3g} to {found.high:+.3g}, {repeats}{shown}"
-    word = _factor if factor else _end
-    return f"95 % interval {word(found.ratio_low)} to {word(found.ratio_high)}, {repeats}{shown}"
+    low, high = found.ratio_low, found.ratio_high
+    ends = f"{_factor(low)} to {_factor(high)} times" if factor or low >= 2 else f"{_end(low)} to {_end(high)}"
+    return f"95 % interval {ends}, {repeats}{shown}"
 
 
 def _end(ratio: float) -> str:
     """One end of an interval, as "-26 %", "+4 %" or "2.3 times"."""
-    if ratio >= 2:
-        return _factor(ratio)
-    return f"{'-' if ratio < 1 else '+'}{percent(abs(ratio - 1))}"
+    return f"{_factor(ratio)} times" if ratio >= 2 else f"{'-' if ratio < 1 else '+'}{percent(abs(ratio - 1))}"
 
 
 def _factor(ratio: float) -> str:
-    return f"{ratio:.3g} times" if ratio < OPEN else "without end"
+    return f"{ratio:.3g}" if ratio < OPEN else "any number of"
 
 
 def percent(share: float) -> str:
