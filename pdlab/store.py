@@ -385,6 +385,10 @@ class RunFolder:
         """What engine, router and box said about every second of one point: a JSON object a line."""
         return self.path / layout.BENCH / f"{label}{layout.SAMPLES_ENDING}"
 
+    def read_samples(self, label: str) -> list[Document]:
+        """What engine, router and box said over time during one point; empty when nothing was kept."""
+        return _read_jsonl(self.samples_path(label))[0]
+
     def _own_files(self) -> list[Path]:
         """The run's files for a reader, without ansible-runner's thousands."""
         names = [self.path / name for name in (layout.RUN, layout.PLAN, layout.STAGES)]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,45 @@ def tok_s(value: float | None) -> str:
 def ms(value: float | None) -> str:
     """Milliseconds; n/a for a percentile that the sample cannot support."""
     return _figure(value)
+
+
+def rounded(value: float | None) -> str:
+    """A mean over repeats: three digits that matter, thousands grouped."""
+    return NOT_AVAILABLE if value is None else f"{value:,.{_decimals(value)}f}"
+
+
+def interval(mean: float, low: float | None, high: float | None) -> str:
+    """A mean with its interval: "128 ± 4", "128 (96 to 171)" where the sides differ; the mean alone for one repeat."""
+    said = rounded(mean)
+    if low is None or high is None:
+        return said
+    below, above = mean - low, high - mean
+    if abs(below - above) <= 0.02 * (abs(below) + abs(above)):
+        half = (below + above) / 2
+        decimals = _decimals(mean)
+        least = 10.0**-decimals
+        return f"{said} ± {half:,.{decimals}f}" if half == 0 or half >= least / 2 else f"{said} ± <{least:g}"
+    return f"{said} ({rounded(low)} to {rounded(high)})"
+
+
+def times(ratio: float | None, low: float | None = None, high: float | None = None) -> str:
+    """A ratio with its interval: "1.69× (1.60 to 1.78)"."""
+    if ratio is None:
+        return NOT_AVAILABLE
+    said = f"{_ratio(ratio)}×"
+    return said if low is None or high is None else f"{said} ({_ratio(low)} to {_ratio(high)})"
+
+
+def _ratio(value: float) -> str:
+    if math.isinf(value):
+        return "∞"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _decimals(value: float) -> int:
+    """Decimals that leave three digits that matter."""
+    size = abs(value)
+    return 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 or size == 0 else 3
 
 
 def seconds(value: float | None) -> str:
@@ -85,6 +125,11 @@ def shell_block(argv: Sequence[str], environment: Mapping[str, str] | None = Non
     if current:
         lines.append(shlex.join(current))
     return " \\\n  ".join(lines)
+
+
+def shell_line(argv: Sequence[str]) -> str:
+    """A command as one line of a shell: every word quoted, values that look like secrets hidden."""
+    return shlex.join(without_secrets(argv))
 
 
 def without_secrets(argv: Sequence[str]) -> list[str]:

@@ -1,113 +1,127 @@
 # SPDX-License-Identifier: Apache-2.0
-"""report.html: one run on one page that opens offline. Pure: run contents in, HTML text out."""
+"""report.html: one or more legs and what they show, on one page that opens offline. Pure: evidence in, HTML text out.
+
+Nothing of the time or the place of rendering is on the page: the same folder gives the same bytes.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib import resources
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from pdlab import results
-from pdlab.loose import as_list, as_mapping, as_number, as_rows, as_text
-from pdlab.report import charts, formatting
+from pdlab.evidence.figure_ids import run_figure, verdict_figure
+from pdlab.evidence.legs import Leg
+from pdlab.evidence.model import Evidence, VerdictRow
+from pdlab.loose import as_mapping, as_text
+from pdlab.report import checks, figures, formatting, repeat, winners
+from pdlab.report.arm_tables import WorkloadTable, workload_tables
 from pdlab.report.baseline import COLUMNS, UNKNOWN, Baseline, load_baselines
-from pdlab.report.next_steps import endpoint, next_steps
-from pdlab.report.verdicts import verdicts
+from pdlab.report.charts import ArmLooks, Chart, ChartSections, Samples, chart_sections
+from pdlab.report.loads import limit_words, load_words
+from pdlab.report.next_steps import Step, next_steps
+from pdlab.report.request_time import PARTS, RequestTime, request_times
+from pdlab.report.run_view import LegView, engine_key, grouped, leg_view, preflight_key
+from pdlab.report.topology_drawing import drawing
+from pdlab.report.topology_view import topology_view
 from pdlab.report.workloads import workload
-from pdlab.results import SAMPLES_NEEDED, Latency, Point, Report
-from pdlab.store import RunContents
-
-LATENCIES = (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("E2E", "e2e_ms"))
-FIGURES = ("mean", "p50", "p90", "p95", "p99", "max")
-LOG_LINES = 60
+from pdlab.results import SAMPLES_NEEDED
 
 
 @dataclass(frozen=True)
-class ServerView:
-    """One server of the topology, as the page shows it."""
+class WorkloadView:
+    """One workload on the page. `longest`: the longest request, ms, which the bars are drawn against."""
+
+    table: WorkloadTable
+    charts: ChartSections
+    times: tuple[RequestTime, ...]
+    longest: float
+
+
+@dataclass(frozen=True)
+class VerdictView:
+    """A verdict: the answer's kind for its colour, the sentence, the effect with its id."""
+
+    row: VerdictRow
+    tone: str
+    limits: str
+    effect: figures.Shown
+
+
+@dataclass(frozen=True)
+class ArmView:
+    """One arm: its drawing and the servers of its first leg."""
 
     name: str
-    role: str
-    host: str
-    url: str
-    ports: str
-    devices: str
-    binding: str
-    unit: str
-    seconds_to_ready: str
-    command: str
-    failed: bool
+    words: str
+    drawing: Markup
+    leg: LegView
 
 
-@dataclass(frozen=True)
-class Probe:
-    """One host's transfer probe, as the page shows it."""
+def render(
+    legs: Sequence[Leg],
+    evidence: Evidence,
+    *,
+    own: Leg | None = None,
+    samples: Samples | None = None,
+    baselines: Sequence[Baseline] | None = None,
+) -> str:
+    """The whole page.
 
-    host: str
-    ok: bool
-    said: str
-
-
-@dataclass(frozen=True)
-class OracleCase:
-    """One prompt of the oracle."""
-
-    length: str
-    identical: bool
-    first_difference: str
-    max_logprob_diff: str
-
-
-@dataclass(frozen=True)
-class LatencyRow:
-    """One latency of one point: its figures as text."""
-
-    name: str
-    samples: int
-    figures: tuple[str, ...]
-
-
-def render(contents: RunContents, report: Report | None = None, baselines: Sequence[Baseline] | None = None) -> str:
-    """The whole page. `baselines` are laid beside the results; None takes those that pdlab ships."""
-    report = report or results.build_report(contents)
-    figures = charts.charts(report.points, report.rehearsal)
-    checks = verdicts(contents.host_records("preflight"))
+    `own`: the run itself, read as one leg, when the page is about one run and not a comparison. `samples`: lines of the
+    points whose queues are drawn, by point id. `baselines` are laid beside the results; None takes those of pdlab.
+    """
+    looks = ArmLooks(tuple(arm.name for arm in evidence.arms))
+    workloads = _workloads(evidence, legs, samples or {}, looks)
+    drawn = [chart for one in workloads for chart in one.charts.all]
+    views = [leg_view(leg) for leg in legs]
     return _template().render(
-        report=report,
-        contents=contents,
-        verdict=results.verdict(report),
+        evidence=evidence,
+        rehearsal=evidence.rehearsal,
         rehearsal_note=results.REHEARSAL_NOTE,
-        steps=next_steps(contents, report),
-        longest_stage=max((stage.seconds or 0 for stage in report.stages), default=0),
-        preflight_bad=[verdict for verdict in checks if not verdict.ok],
-        preflight_ok=[verdict for verdict in checks if verdict.ok],
-        probes=[_probe(host, record) for host, record in contents.host_records("kv_probe").items()],
-        oracle_cases=_oracle_cases(contents),
-        oracle_reference=as_text(as_mapping(contents.record("oracle")).get("reference")),
-        model_name=as_text(as_mapping(as_mapping(contents.plan).get("model")).get("served_name")),
-        controller=_controller(contents),
-        servers=server_views(contents),
-        started=bool(contents.host_records("server")),
-        endpoint=endpoint(contents.plan or {}),
-        measured=[point for point in report.points if point.ok],
-        failed=[point for point in report.points if not point.ok],
-        latency_rows=latency_rows,
-        workload=workload,
-        figure_names=FIGURES,
+        own=leg_view(own) if own else None,
+        verdict=results.verdict(own.report) if own else None,
+        verdicts=[_verdict(row) for row in evidence.verdicts],
+        steps=_steps(own, evidence),
+        looks=looks,
+        workloads=workloads,
+        parts=PARTS,
+        grids=winners.winner_grids(evidence),
+        rates=winners.rates(evidence),
+        failed_checks=checks.failed_checks(evidence.points),
+        doubts=checks.doubt_rows(evidence),
+        grade_of=checks.grade_of,
+        legs=views,
+        single=views[0] if len(views) == 1 else None,
+        arms=[_arm(place, arm.name, legs, views) for place, arm in enumerate(evidence.arms)],
+        model_names=_model_names(legs),
+        engine_groups=grouped(views, engine_key),
+        preflights=grouped(views, preflight_key),
+        typed=repeat.run_commands(own.report if own else None, legs),
+        deploy_arms=repeat.arm_commands(legs),
+        client_commands={leg.id: repeat.client_commands(leg) for leg in legs},
+        latency_rows=figures.latency_rows,
+        value=figures.point_value,
+        figure_names=figures.PARTS,
         samples_needed=SAMPLES_NEEDED,
+        workload=workload,
+        load_words=load_words,
+        limit_words=limit_words,
+        run_figure=run_figure,
         done=formatting.done,
-        # Made by plotly and by this package from numbers and fixed words; nothing of a run's text is in them.
-        charts=[(chart, Markup(chart.html)) for chart in figures],  # noqa: S704
-        plotly_script=Markup(charts.plotly_script()) if figures else None,  # noqa: S704
+        charts_data=Markup(_data(drawn)),  # noqa: S704 - escaped for a script element by _data
+        plotly_script=Markup(_plotly()) if drawn else None,  # noqa: S704 - plotly's own file
+        style=Markup(_file("style.css")),  # noqa: S704 - this package's own file
+        script=Markup(_file("page.js")),  # noqa: S704 - this package's own file
         baselines=load_baselines() if baselines is None else baselines,
         baseline_columns=COLUMNS,
         unknown=UNKNOWN,
-        packages=_package_rows(report),
-        logs={name: tail(text) for name, text in contents.logs.items()} if not report.ok else {},
     )
 
 
@@ -124,6 +138,7 @@ def _template() -> Template:
     environment.filters.update(
         tok_s=formatting.tok_s,
         ms=formatting.ms,
+        rounded=formatting.rounded,
         seconds=formatting.seconds,
         size=formatting.size,
         moment=formatting.moment,
@@ -132,101 +147,58 @@ def _template() -> Template:
     return environment.get_template("report.html.j2")
 
 
-def server_views(contents: RunContents) -> list[ServerView]:
-    """Every server that the plan or a record names: as started when a record says so, otherwise as planned."""
-    plan = contents.plan or {}
-    planned = as_rows([*as_list(plan.get("servers")), plan.get("router")])
-    records = contents.host_records("server")
-    names = dict.fromkeys([*(str(item.get("name")) for item in planned), *records])
-    by_name = {str(item.get("name")): item for item in planned}
-    return [_server_view(name, by_name.get(name, {}), records.get(name)) for name in names]
+@functools.cache
+def _plotly() -> str:
+    """plotly.js as the package plotly ships it, minified and with its licence."""
+    return (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
 
 
-def latency_rows(point: Point) -> list[LatencyRow]:
-    """TTFT, TPOT, ITL and E2E of one point, n/a where the sample does not support a figure."""
-    rows = []
-    for name, field in LATENCIES:
-        latency: Latency = getattr(point, field)
-        rows.append(LatencyRow(name, latency.n, tuple(formatting.ms(getattr(latency, figure)) for figure in FIGURES)))
-    return rows
+@functools.cache
+def _file(name: str) -> str:
+    return (resources.files("pdlab.report") / "templates" / name).read_text(encoding="utf-8")
 
 
-def tail(text: str, lines: int = LOG_LINES) -> str:
-    """The last lines of a log."""
-    return "\n".join(text.rstrip("\n").split("\n")[-lines:])
+def _data(drawn: Sequence[Chart]) -> str:
+    """The charts as JSON that cannot end its script element: no < and no & stands in it."""
+    text = json.dumps({chart.id: chart.spec for chart in drawn}, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _server_view(name: str, planned: Mapping[str, Any], record: Mapping[str, Any] | None) -> ServerView:
-    started = {**planned, **{key: value for key, value in (record or {}).items() if value is not None}}
-    ports = {
-        "": started.get("port"),
-        "bootstrap ": started.get("bootstrap_port"),
-        "nccl ": started.get("nccl_port"),
-        "metrics ": started.get("prometheus_port"),
-    }
-    gpus = as_list(started.get("gpus"))
-    tp = started.get("tp") or 1
-    devices = f"GPU {', '.join(str(gpu) for gpu in gpus)}" if gpus else _text(started.get("device"))
-    argv = [str(item) for item in as_list(started.get("argv"))]
-    environment = {str(key): str(value) for key, value in as_mapping(started.get("environment")).items()}
-    return ServerView(
-        name=name,
-        role=_text(started.get("role")),
-        host=_text(started.get("host")),
-        url=_text(started.get("url")),
-        ports=", ".join(f"{label}{port}" for label, port in ports.items() if port),
-        devices=devices + (f", TP {tp}" if tp != 1 else ""),
-        binding=_binding(started),
-        unit=_text(started.get("unit")),
-        seconds_to_ready=formatting.seconds(as_number(started.get("seconds_to_ready"))),
-        command=formatting.shell_block(argv, environment) if argv else "",
-        failed=bool(as_mapping(record).get("failed")),
+def _workloads(evidence: Evidence, legs: Sequence[Leg], samples: Samples, looks: ArmLooks) -> list[WorkloadView]:
+    made = []
+    for number, table in enumerate(workload_tables(evidence)):
+        times = tuple(request_times(table.cells, evidence.points, looks.names))
+        charts = chart_sections(number, table, evidence, legs, samples, looks)
+        made.append(WorkloadView(table, charts, times, max((one.ms for one in times), default=0.0)))
+    return made
+
+
+def _verdict(row: VerdictRow) -> VerdictView:
+    tone = {"use": "good", "do not use": "bad"}.get(row.answer, "plain")
+    said = formatting.times(row.effect, row.low, row.high)
+    return VerdictView(
+        row, tone, limit_words(row.limits), figures.Shown(said, verdict_figure(row.workload, row.limits))
     )
 
 
-def _probe(host: str, record: Mapping[str, Any]) -> Probe:
-    moved = f"{_text(record.get('backend'))} moved {formatting.size(as_number(record.get('bytes')))}"
-    said = f"{moved} of {_text(record.get('memory'))}"
-    if (speed := as_number(record.get("gib_s"))) is not None:
-        said += f" at {speed:.2f} GiB/s"
-    if record.get("transport"):
-        said += f" over {record['transport']}"
-    said += f" (NIXL {_text(record.get('nixl_version'))}, UCX {_text(record.get('ucx_version'))})."
-    if record.get("why"):
-        said += f" {record['why']}"
-    return Probe(host, bool(record.get("ok")), said)
+def _arm(place: int, name: str, legs: Sequence[Leg], views: Sequence[LegView]) -> ArmView:
+    """An arm as the first of its legs that has a plan shows it."""
+    own = [(leg, view) for leg, view in zip(legs, views, strict=True) if leg.arm == name]
+    leg, view = next(((leg, view) for leg, view in own if leg.contents.plan), own[0])
+    roles = [server.role for server in view.servers]
+    counts = [(roles.count(role), role) for role in ("prefill", "decode", "colocated")]
+    words = ", ".join(f"{count} {role}" for count, role in counts if count)
+    svg = drawing(topology_view(leg.contents), f"topology-{place}", name)
+    return ArmView(name, words, Markup(svg), view)  # noqa: S704 - drawing escapes every text
 
 
-def _oracle_cases(contents: RunContents) -> list[OracleCase]:
-    return [
-        OracleCase(
-            length=_text(row.get("length")),
-            identical=bool(row.get("identical")),
-            first_difference=as_text(row.get("first_difference")) or "none",
-            max_logprob_diff=_text(row.get("max_logprob_diff")),
-        )
-        for row in as_rows(as_mapping(contents.record("oracle")).get("results"))
-    ]
+def _steps(own: Leg | None, evidence: Evidence) -> list[Step]:
+    """What to do next: as the run ended, then what would settle the verdicts."""
+    steps = next_steps(own.contents, own.report) if own else []
+    wanted = dict.fromkeys(row.next_measurement for row in evidence.verdicts if row.next_measurement)
+    return [*(Step(text) for text in wanted), *steps]
 
 
-def _controller(contents: RunContents) -> dict[str, str]:
-    known = as_mapping(contents.run.get("controller"))
-    return {name: as_text(known.get(name)) or "unknown" for name in ("host", "python", "ansible_core")}
-
-
-def _binding(started: Mapping[str, Any]) -> str:
-    binding = started.get("binding")
-    if isinstance(binding, Mapping):
-        state = "checked on the live processes" if binding.get("ok") else f"WRONG: {binding.get('seen')}"
-        return f"{_text(binding.get('wanted'))} ({state})"
-    node = started.get("numa_node")
-    return "none" if node is None else f"NUMA node {node} (not checked)"
-
-
-def _package_rows(report: Report) -> list[tuple[str, list[str]]]:
-    names = dict.fromkeys(name for engine in report.engines for name in engine.packages)
-    return [(name, [engine.packages.get(name, "none") for engine in report.engines]) for name in names]
-
-
-def _text(value: object) -> str:
-    return as_text(value) or ""
+def _model_names(legs: Sequence[Leg]) -> list[str]:
+    names = (as_text(as_mapping(as_mapping(leg.contents.plan).get("model")).get("served_name")) for leg in legs)
+    return list(dict.fromkeys(name for name in names if name))

@@ -12,7 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pdlab.evidence.build import build_evidence
+from pdlab.evidence.legs import Leg, read_leg
+from pdlab.evidence.measured import measurements
 from pdlab.report import html
+from pdlab.report import page as whole_page
 from pdlab.report.baseline import load_baselines
 from pdlab.report.markdown import section
 from pdlab.results import REHEARSAL_NOTE, build_report
@@ -66,8 +70,18 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
+def leg_of(contents: RunContents) -> Leg:
+    report = build_report(contents)
+    return Leg("pd-r0", "pd", 0, 0, contents, report, measurements(contents, report))
+
+
+def rendered(leg: Leg) -> str:
+    """The page of a plain run, without the baselines of other machines."""
+    return html.render([leg], build_evidence([leg], leg.contents.name), own=leg, baselines=[])
+
+
 def page(run: RunFolder) -> Page:
-    return Page(html.render(run.read()))
+    return Page(whole_page(run))
 
 
 def test_a_good_run_shows_its_verdict_figures_and_versions(tmp_path: Path) -> None:
@@ -78,7 +92,7 @@ def test_a_good_run_shows_its_verdict_figures_and_versions(tmp_path: Path) -> No
 
 
 def test_the_page_is_whole_small_enough_and_asks_nothing_of_the_network(tmp_path: Path) -> None:
-    source = html.render(factory.good_run(tmp_path).read())
+    source = whole_page(factory.good_run(tmp_path))
     assert len(source.encode()) < 6_000_000
     found = Page(source)
     assert [address for address in found.addresses if re.match(r"(?:[a-z]+:)?//", address)] == []
@@ -88,25 +102,29 @@ def test_the_page_is_whole_small_enough_and_asks_nothing_of_the_network(tmp_path
 
 
 def test_every_table_has_a_caption_and_every_heading_cell_a_scope(tmp_path: Path) -> None:
-    source = html.render(factory.good_run(tmp_path).read())
+    source = whole_page(factory.good_run(tmp_path))
     found = Page(source)
     assert source.count("<table") == len(found.captions)
     assert found.unlabelled == []
 
 
 def test_every_table_chart_and_title_of_a_rehearsal_is_labelled(tmp_path: Path) -> None:
-    source = html.render(factory.good_run(tmp_path).read(), baselines=[])
+    source = rendered(read_leg(factory.good_run(tmp_path)))
     found = Page(source)
     assert [caption for caption in found.captions if "REHEARSAL" not in caption] == []
     assert REHEARSAL_NOTE.lower() in found.text.lower()
     assert "<title>REHEARSAL: " in source
-    charts = re.findall(r'"text":"((?:REHEARSAL: )?(?:Output tokens|Time )[^"]*)"', source)
-    assert len(charts) == 3
-    assert all(chart.startswith("REHEARSAL: ") for chart in charts)
+    figures = re.findall(r"<figure.*?</figure>", source, re.DOTALL)
+    drawn = [figure for figure in figures if 'class="plot"' in figure]
+    assert len(drawn) >= 3
+    assert len(drawn) < len(figures), "the drawing of the topology is a figure, too"
+    for figure in figures:
+        assert 'class="tag"' in figure.partition("</h4>")[0]
+        assert "Rehearsal: " in figure
 
 
 def test_a_run_on_gpus_is_not_called_a_rehearsal(tmp_path: Path) -> None:
-    source = html.render(factory.good_run(tmp_path, rehearsal=False).read(), baselines=[])
+    source = rendered(read_leg(factory.good_run(tmp_path, rehearsal=False)))
     body = source[: source.index("<script>")] + source[source.rindex("</script>") :]
     assert "rehearsal" not in body.lower()
     assert "GPU 0, 1, 2, 3, TP 4" in source
@@ -127,7 +145,7 @@ def test_a_failed_point_shows_its_reasons_and_no_figure(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_good_point_has_no_charts_and_no_plotly(tmp_path: Path) -> None:
-    source = html.render(factory.veto_run(tmp_path).read())
+    source = whole_page(factory.veto_run(tmp_path))
     assert len(source) < 100_000
     assert "No benchmark point was reached" in source
     found = Page(source).text
@@ -174,7 +192,7 @@ def test_whatever_a_run_contains_is_shown_as_text(tmp_path: Path) -> None:
     run.measure(1, 8)
     run.measure(16, 48, completed=3, why=[HOSTILE], error_lines=[HOSTILE])
     run.write_run(command=["pdlab", HOSTILE], inventory=HOSTILE)
-    source = html.render(run.end("failed", 3, HOSTILE).read())
+    source = whole_page(run.end("failed", 3, HOSTILE))
     assert "<script>alert" not in source
     assert "{{ 7*7 }}" in source
     assert "alert(" in Page(source).text
@@ -186,7 +204,7 @@ def test_command_lines_can_be_copied_and_secrets_in_them_are_hidden(tmp_path: Pa
         "server-x",
         {"name": "x", "argv": ["python", "--api-key", "k-123", "--port", "1"], "environment": {"HF_TOKEN": "hf_abc"}},
     )
-    source = html.render(run.end("ok", 0).read())
+    source = whole_page(run.end("ok", 0))
     assert "k-123" not in source
     assert "hf_abc" not in source
     assert 'aria-label="Copy: command line of x"' in source
@@ -217,7 +235,7 @@ def test_the_campaign_figures_are_as_the_campaign_noted_them() -> None:
 @pytest.mark.parametrize("make", [factory.good_run, factory.failed_point_run, factory.died_run, factory.veto_run])
 def test_rendering_the_same_run_twice_gives_the_same_page(tmp_path: Path, make: object) -> None:
     run = make(tmp_path)  # type: ignore[operator]
-    assert html.render(run.read()) == html.render(run.read())
+    assert whole_page(run) == whole_page(run)
 
 
 ODD_VALUES = st.recursive(
@@ -255,7 +273,7 @@ def test_no_run_however_odd_breaks_the_page_the_findings_or_the_tables(
         damaged=(),
         controller_alive=False,
     )
-    assert Page(html.render(contents, baselines=[])).text
+    assert Page(rendered(leg_of(contents))).text
     assert section(contents)
     report = build_report(contents)
     assert (

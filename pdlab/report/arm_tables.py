@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arms side by side: for each workload and load the means of each arm with their intervals, and what may be claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pdlab.evidence.figure_ids import cell_figure, compare_figure
+from pdlab.evidence.model import (
+    Cell,
+    ComparisonRow,
+    Evidence,
+    LimitSet,
+    Load,
+    PointRow,
+    RateRow,
+    VerdictRow,
+    WinnerCell,
+)
+from pdlab.report import formatting
+from pdlab.report.figures import Shown, interval_figure
+from pdlab.report.loads import limit_key, load_key, load_words, ordered_loads
+from pdlab.report.workloads import workload as lengths_of
+
+# Field, heading, unit. Those are shown that any cell of the workload has.
+COLUMNS = (
+    ("output_tok_s", "Output", "tok/s"),
+    ("output_tok_s_per_gpu", "Output a GPU", "tok/s"),
+    ("request_s", "Requests", "1/s"),
+    ("ttft_ms.p50", "TTFT p50", "ms"),
+    ("ttft_ms.p90", "TTFT p90", "ms"),
+    ("tpot_ms.p50", "TPOT p50", "ms"),
+    ("tpot_ms.p90", "TPOT p90", "ms"),
+    ("e2e_ms.p50", "E2E p50", "ms"),
+)
+NAMES = {field: f"{heading}, {unit}" for field, heading, unit in COLUMNS}
+
+
+@dataclass(frozen=True)
+class ArmRow:
+    """One arm at one load. `out`: repeats that were measured and do not count."""
+
+    arm: str
+    repeats: int
+    out: int
+    figures: tuple[Shown | None, ...]
+    bound: str | None
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """What one arm's quantity is against another's, at one load."""
+
+    a: str
+    b: str
+    quantity: str
+    ratio: Shown
+    claim: str
+    words: str
+
+
+@dataclass(frozen=True)
+class LoadGroup:
+    """All arms at one load, and what may be claimed of them."""
+
+    load: Load
+    title: str
+    rows: tuple[ArmRow, ...]
+    claims: tuple[ClaimRow, ...]
+
+
+@dataclass(frozen=True)
+class WorkloadTable:
+    """One workload: the lengths of its requests, the limits stated for it, its loads."""
+
+    name: str
+    lengths: str
+    loop: str
+    limits: tuple[LimitSet, ...]
+    columns: tuple[tuple[str, str, str], ...]
+    groups: tuple[LoadGroup, ...]
+    cells: tuple[Cell, ...]
+
+
+def workload_tables(evidence: Evidence) -> list[WorkloadTable]:
+    """Every workload and loop that any point has, in the order of the points."""
+    keys = dict.fromkeys((row.workload, row.load.loop) for row in evidence.points)
+    return [_table(evidence, workload, loop) for workload, loop in keys]
+
+
+def _table(evidence: Evidence, workload: str, loop: str) -> WorkloadTable:
+    points = [row for row in evidence.points if (row.workload, row.load.loop) == (workload, loop)]
+    cells = [cell for cell in evidence.cells if (cell.workload, cell.load.loop) == (workload, loop)]
+    columns = tuple(column for column in COLUMNS if any(column[0] in cell.figures for cell in cells))
+    rows: list[VerdictRow | WinnerCell | RateRow] = [*evidence.verdicts, *evidence.winners, *evidence.rates]
+    stated = {row.limits for row in rows if row.workload == workload}
+    claims = [row for row in evidence.comparisons if row.workload == workload]
+    arms = [arm.name for arm in evidence.arms]
+    return WorkloadTable(
+        name=workload,
+        lengths=", ".join(dict.fromkeys(lengths_of(row.point) for row in points)),
+        loop=loop,
+        limits=tuple(sorted((one for one in stated if one != LimitSet()), key=limit_key)),
+        columns=columns,
+        groups=tuple(
+            _group(load, [row for row in points if row.load == load], cells, claims, columns, arms)
+            for load in ordered_loads(row.load for row in points)
+        ),
+        cells=tuple(cells),
+    )
+
+
+def _group(
+    load: Load,
+    points: Sequence[PointRow],
+    cells: Sequence[Cell],
+    claims: Sequence[ComparisonRow],
+    columns: Sequence[tuple[str, str, str]],
+    arms: Sequence[str],
+) -> LoadGroup:
+    by_arm = {cell.arm: cell for cell in cells if load_key(cell.load) == load_key(load)}
+    rows = []
+    for arm in arms:
+        own = [row for row in points if row.arm == arm]
+        cell = by_arm.get(arm)
+        if own:
+            figures = tuple(_figure(cell, field) for field, _heading, _unit in columns)
+            counting = len(cell.points) if cell else 0
+            rows.append(ArmRow(arm, counting, len(own) - counting, figures, cell.bound if cell else None))
+    return LoadGroup(
+        load=load,
+        title=load_words(load),
+        rows=tuple(rows),
+        claims=tuple(_claim(row) for row in claims if load_key(row.load) == load_key(load)),
+    )
+
+
+def _figure(cell: Cell | None, field: str) -> Shown | None:
+    if cell is None or field not in cell.figures:
+        return None
+    return interval_figure(cell.figures[field], cell_figure(cell.arm, cell.workload, cell.load, field))
+
+
+def _claim(row: ComparisonRow) -> ClaimRow:
+    id = compare_figure(row.workload, row.load, row.quantity, row.a, row.b)
+    said = formatting.times(row.ratio, row.ratio_low, row.ratio_high)
+    if row.ratio is None:
+        said = formatting.interval(row.difference, row.low, row.high)
+    return ClaimRow(row.a, row.b, NAMES.get(row.quantity, row.quantity), Shown(said, id), row.claim, row.words)
