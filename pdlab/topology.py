@@ -217,8 +217,30 @@ class EngineRules(_Model):
     verdicts: list[RuleVerdict]
 
 
+class ArmServer(_Model):
+    """A server of an arm."""
+
+    name: str
+    role: Literal["prefill", "decode", "colocated"]
+    host: str
+    gpus: list[int]
+
+
+class Arm(_Model):
+    """What one arm runs. `router`: its host, null without one. `differs`: settings that differ on purpose.
+
+    `fingerprint` changes with anything that decides how fast the arm is.
+    """
+
+    name: str
+    servers: list[ArmServer]
+    router: str | None
+    differs: list[str]
+    fingerprint: str
+
+
 class Plan(_Model):
-    """What runs where, with every default derived."""
+    """What runs where, with every default derived. `arm`: whose plan it is, null when it is no arm's."""
 
     schema_version: Literal[1]
     rehearsal: bool
@@ -233,3 +255,5 @@ class Plan(_Model):
     answers: list[Answer]
     oracle: Oracle
     benchmark: Benchmark
+    arm: str | None = None
+    arms: list[Arm] = []

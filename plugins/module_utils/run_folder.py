@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
+import shutil
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -26,9 +28,12 @@ ANSIBLE = "ansible"
 REPORT = "report.html"
 FINDINGS = "findings.md"
 MANIFEST = "manifest.json"
-# A run of arms holds the runs of its legs: LEGS/NNN-ARM-rREPEAT, each a whole run folder.
+# A run of arms: what was planned, and a whole run folder for each deployment of an arm and the sweep on it.
 ARMS = "arms.json"
 LEGS = "legs"
+RESTORE = "restore"
+
+_LEG = re.compile(r"(?P<number>\d{3,})-(?P<id>(?P<arm>.+)-r(?P<repeat>\d+))")
 
 
 def new_run_name(now: float | None = None) -> str:
@@ -41,13 +46,36 @@ def create_run(runs_dir: str, document: Mapping[str, Any]) -> str:
 
     Raises OSError when the folder cannot be made (read-only or full file system, a file in the way).
     """
-    name = new_run_name()
-    run_dir = os.path.join(os.path.abspath(runs_dir), name)
-    os.makedirs(runs_dir, exist_ok=True)
+    return _make_run(os.path.join(os.path.abspath(runs_dir), new_run_name()), document)
+
+
+def create_leg(run_dir: str, number: int, leg_id: str, document: Mapping[str, Any]) -> str:
+    """Make the run folder of one leg of a run of arms; `number` is its place in time. Raises OSError."""
+    return _make_run(os.path.join(run_dir, LEGS, f"{number:03d}-{leg_id}"), document)
+
+
+def create_restore(run_dir: str, document: Mapping[str, Any]) -> str:
+    """Make the run folder in which the first arm is deployed again; an older one goes. Raises OSError."""
+    path = os.path.join(run_dir, RESTORE)
+    if os.path.isdir(path):
+        shutil.rmtree(path)
+    return _make_run(path, document)
+
+
+def leg_of(name: str) -> dict[str, Any] | None:
+    """{"number", "id", "arm", "repeat"} of a leg's folder name such as 003-pd-r2; None when it is none."""
+    match = _LEG.fullmatch(name)
+    if match is None:
+        return None
+    return {"number": int(match["number"]), "id": match["id"], "arm": match["arm"], "repeat": int(match["repeat"])}
+
+
+def _make_run(run_dir: str, document: Mapping[str, Any]) -> str:
+    os.makedirs(os.path.dirname(run_dir), exist_ok=True)
     os.mkdir(run_dir, 0o700)
     for part in (RECORDS, BENCH, LOGS):
         os.mkdir(os.path.join(run_dir, part))
-    write_json(os.path.join(run_dir, RUN), {"run": name, **document})
+    write_json(os.path.join(run_dir, RUN), {"run": os.path.basename(run_dir), **document})
     return run_dir
 
 

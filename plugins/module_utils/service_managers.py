@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import init_system
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import PREFIX
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import (
     SUPERVISOR,
     SYSTEMD,
@@ -57,16 +59,27 @@ def services_of(root: str) -> dict[str, dict[str, Any]]:
     systemd's units are those of the whole host; one that works below another root is another deployment's. Raises
     OSError when a definition cannot be read.
     """
+    return {
+        name: {"manager": manager.kind, "state": manager.status(name).state, "definition": text}
+        for manager, name, text in _defined(root)
+    }
+
+
+def servers_defined(root: str) -> list[str]:
+    """Names of the servers that have a service below `root`, whether it runs or not. Raises OSError as above."""
+    return sorted({name[len(PREFIX) :] for _manager, name, _text in _defined(root) if name.startswith(PREFIX)})
+
+
+def _defined(root: str) -> Iterator[tuple[ServiceManager, str, str]]:
+    """Each service's manager, name and definition; no manager is asked anything."""
     managers: list[ServiceManager] = [SystemdManager(root)] if chosen_kind(AUTO) == SYSTEMD else []
     if os.path.isdir(under(root, "supervisor")):
         managers.append(choose(SUPERVISOR, root))
-    found: dict[str, dict[str, Any]] = {}
     for manager in managers:
         for name in manager.services():
             text = manager.read(name) or ""
             if manager.kind == SUPERVISOR or works_below(text, root):
-                found[name] = {"manager": manager.kind, "state": manager.status(name).state, "definition": text}
-    return found
+                yield manager, name, text
 
 
 def works_below(unit: str, root: str) -> bool:

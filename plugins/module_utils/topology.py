@@ -35,6 +35,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import (
     log_file,
     under,
 )
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_arms import others_on, resolve_arms
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_engine import equip
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars, expand_home, resolve_hosts
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_ports import (
@@ -80,8 +81,24 @@ def resolve(
 
     `variables`: the pd_* variables that hold for all hosts, as plain values. `hosts`: the group pdlab.
     `presets`: workloads by name. `origins`: key path -> `file:line`. `engine_versions`: sglang's version by
-    host, where the lock says it. Raises nothing on bad input.
+    host, where the lock says it. With pd_arms every arm is checked, and `pd_arm` picks the one whose plan it is.
+    Raises nothing on bad input.
     """
+
+    def one(own: Mapping[str, Any], where: Mapping[str, str]) -> tuple[Plan | None, list[Fault]]:
+        return resolve_one(own, hosts, presets, where, engine_versions)
+
+    return resolve_arms(variables, origins, one)
+
+
+def resolve_one(
+    variables: Mapping[str, Any],
+    hosts: Sequence[HostVars],
+    presets: Mapping[str, Any] | None = None,
+    origins: Mapping[str, str] | None = None,
+    engine_versions: Mapping[str, str | None] | None = None,
+) -> tuple[Plan | None, list[Fault]]:
+    """The same for variables without arms: the plan of one topology."""
     faults = Faults(origins)
     given = _checked(variables, faults)
     drafts = _drafts(given)
@@ -141,7 +158,10 @@ def gate_host(servers: Sequence[Mapping[str, Any]]) -> str:
 
 
 def part_of(plan: Plan, host: str) -> dict[str, Any]:
-    """What concerns one host of a plan: {"servers", "router" or None, "gate": bool, "host", "probes"}."""
+    """What concerns one host of a plan: {"servers", "router" or None, "gate": bool, "host", "probes", "others"}.
+
+    `others`: services of other arms, which must not run beside this one's.
+    """
     router = plan["router"]
     return {
         "servers": [server for server in plan["servers"] if server["host"] == host],
@@ -149,6 +169,7 @@ def part_of(plan: Plan, host: str) -> dict[str, Any]:
         "gate": host == gate_host(plan["servers"]),
         "host": plan["hosts"].get(host),
         "probes": probe_options(plan, host),
+        "others": others_on(plan, host),
     }
 
 

@@ -14,6 +14,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Faults
 from ansible_collections.pdlab.pdlab.plugins.module_utils.host.variable import HOST
 from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import UNBOUND
 from ansible_collections.pdlab.pdlab.plugins.module_utils.shapes import INVALID, Check, kind
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_arms import ARM, ARMS, arms
 
 TRANSFER_BACKEND = "nixl"
 ONLY_NIXL = "only nixl is supported now; remove the line"
@@ -398,6 +399,8 @@ SHARED: dict[str, Check] = {
             "tolerance": shapes.number(0),
         }
     ),
+    ARMS: arms(),
+    ARM: shapes.text("pd"),
 }
 
 

@@ -106,6 +106,11 @@ def labelled(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{"label": labels[index], **point} for index, point in enumerate(points)]
 
 
+def with_seeds(benchmark: Mapping[str, Any], offset: int) -> dict[str, Any]:
+    """The plan's `benchmark` for another repeat: every point's seed moved by `offset`."""
+    return {**benchmark, "points": [{**point, "seed": point["seed"] + offset} for point in benchmark["points"]]}
+
+
 def load_name(point: Mapping[str, Any]) -> str:
     """c16-n48 or r0.5-n64."""
     load = f"c{point['concurrency']}" if point["concurrency"] else f"r{point['rate_s']:g}"

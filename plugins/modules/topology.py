@@ -23,6 +23,11 @@ options:
       - Without it such a server has C(numa_pending) true, and its command line no C(numactl) yet.
     type: bool
     default: false
+  seed_offset:
+    description:
+      - Added to the seed of every point of the sweep. Repeats have seeds of their own, and all arms of a repeat the same.
+    type: int
+    default: 0
 attributes:
   action:
     description: Runs on the controller.
@@ -68,6 +73,8 @@ plan:
     answers: {description: Prompts with the answers that are expected., type: list}
     oracle: {description: Whether and at which prompt lengths PD is compared with the reference., type: dict}
     benchmark: {description: What is measured, its workloads and points., type: dict}
+    arm: {description: "The arm whose plan it is (C(pd_arm)), or null.", type: str}
+    arms: {description: "What every arm of C(pd_arms) runs, with what differs on purpose and a fingerprint.", type: list}
 me:
   description: What of the plan concerns this host.
   returned: success
@@ -76,6 +83,7 @@ me:
     servers: {description: The servers of this host., type: list}
     router: {description: "The router when it runs on this host, otherwise null.", type: dict}
     gate: {description: "Whether this host runs the ready gate, verify and the benchmark.", type: bool}
+    others: {description: Services of other arms that must not run beside this one's., type: list}
     host: {description: "Address, root directory and engine Python of this host.", type: dict}
 box:
   description: What the box said, C(gpu) and C(numa) as M(pdlab.pdlab.box_facts) returns them.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What earlier runs of pdlab left on the box: environments, the KV probe's result, the oracle's references."""
+"""What earlier runs of pdlab left on the box: environments, the KV probe's result, references, services."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import oracle_run, target_layout, venv_state
 from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import COLLECTIVES, KV
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import servers_defined
 
 
 def read_kept(root: str) -> dict[str, Any]:
-    """{"environments": {path: state}, PROBE: {"boot", "document"}, "references": {index: file}}; never raises.
+    """{"environments": {path: state}, PROBE: {"boot", "document"}, "references": {index: file}, "services"?: [names]};
+    never raises.
 
     An environment's state is that of `venv_state.read_venv`. `references` has the index files that name an intact
     reference, with the reference's file. The actions of locked_venv, the probes and pd_oracle take it as `seen`, and
-    then need not look again.
+    then need not look again. `services` has the servers that are defined, and is left out when that cannot be read.
     """
     state = target_layout.state_dir(root)
     paths = (target_layout.engine_dir(root), target_layout.supervisor_venv(root))
@@ -23,7 +25,15 @@ def read_kept(root: str) -> dict[str, Any]:
         "environments": {path: venv_state.read_venv(path) for path in paths},
         **{probe.name: probe.read(state) for probe in (KV, COLLECTIVES)},
         "references": _references(oracle_run.settings_dir(os.path.join(state, "references"))),
+        **_services(root),
     }
+
+
+def _services(root: str) -> dict[str, list[str]]:
+    try:
+        return {"services": servers_defined(root)}
+    except OSError:
+        return {}
 
 
 def _references(directory: str) -> dict[str, str]:

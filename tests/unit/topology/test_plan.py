@@ -188,6 +188,7 @@ def test_a_host_that_runs_nothing_needs_no_address(gpu_box: dict[str, Any], plan
         "gate": False,
         "host": plan["hosts"]["spare"],
         "probes": {"kv": None, "collectives": None},
+        "others": [],
     }
 
 
