@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.bench_progress import PROGRESS_PREFIX
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
@@ -40,10 +40,18 @@ class StageProgress:
 
 
 class Progress:
-    """A Listener (see runner.py) that shows stages. Use it as a context manager."""
+    """A Listener (see runner.py) that shows stages. Use it as a context manager. `above` is the display's first line."""
 
-    def __init__(self, console: Console, *, details: bool = False, diff: bool = False) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        details: bool = False,
+        diff: bool = False,
+        above: Callable[[], str] | None = None,
+    ) -> None:
         self.console = console
+        self.above = above
         self.details = details
         self.diff = diff
         self.stages: list[StageProgress] = []
@@ -177,7 +185,7 @@ class Progress:
         line.add_row(
             self._spinner, f"{stage.name:<10}", f"{seconds:5.0f} s", Text(stage.note or stage.task, overflow="ellipsis")
         )
-        return line
+        return Group(Text(self.above(), style="dim", overflow="ellipsis"), line) if self.above else line
 
 
 class _Now:

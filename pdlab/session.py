@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -46,19 +46,32 @@ def cancelled_by_signals(cancellation: Cancellation, console: Console) -> Iterat
 
 
 class Session:
-    """A run with a folder: `run()` plays the stages and returns the exit status."""
+    """A run with a folder: `run()` plays the stages and returns the exit status.
 
-    def __init__(self, console: Console, options: PlaybookOptions, runs_dir: Path) -> None:
+    `folder`: one that is made already, of a leg. `above`: what the display says over the stages, asked for again and
+    again.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        options: PlaybookOptions,
+        runs_dir: Path,
+        *,
+        folder: RunFolder | None = None,
+        above: Callable[[], str] | None = None,
+    ) -> None:
         self.console = console
         self.options = options
         self.runs_dir = runs_dir
         self.cancellation = Cancellation()
-        self.folder: RunFolder | None = None
+        self.folder = folder
+        self.above = above
         self.outcome = Outcome()
 
     def run(self, playbook: str, variables: Mapping[str, Any] | None = None) -> Exit:
         """Play one playbook as a run. In check mode nothing is kept. Raises StoreError when no folder can be made."""
-        if not self.options.check:
+        if not self.options.check and self.folder is None:
             self.folder = RunFolder.create(
                 self.runs_dir,
                 command=["pdlab", *sys.argv[1:]],
@@ -69,7 +82,7 @@ class Session:
         details = self.options.check or self.options.diff
         with (
             cancelled_by_signals(self.cancellation, self.console),
-            Progress(self.console, details=details, diff=self.options.diff) as progress,
+            Progress(self.console, details=details, diff=self.options.diff, above=self.above) as progress,
         ):
             try:
                 self.outcome = self._play(playbook, progress, variables or {})

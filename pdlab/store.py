@@ -244,22 +244,35 @@ class RunFolder:
 
         Raises StoreError when the runs directory is read-only, full, or not a directory.
         """
-        document = {
-            "started": utc_now(),
-            "ended": None,
-            "command": list(command),
-            "inventory": str(inventory),
-            "rehearsal": rehearsal,
-            "pdlab_version": pdlab_version,
-            "controller": controller_facts(),
-            "status": RUNNING,
-            "exit_code": None,
-            "why": None,
-        }
+        document = _begun(command, inventory, rehearsal, pdlab_version)
         try:
             return cls(Path(layout.create_run(str(runs_dir), document)))
         except OSError as error:
             raise StoreError(explain("make a run folder in", Path(runs_dir), error)) from error
+
+    def create_leg(self, leg_id: str, *, command: Sequence[str], pdlab_version: str) -> RunFolder:
+        """The folder of this run's next leg, after all that are there. Raises StoreError."""
+        taken = [found["number"] for part in self.leg_folders() if (found := layout.leg_of(part.name))]
+        document = _begun(command, str(self.run_document().get("inventory")), None, pdlab_version)
+        try:
+            return RunFolder(Path(layout.create_leg(str(self.path), max(taken, default=-1) + 1, leg_id, document)))
+        except OSError as error:
+            raise StoreError(explain("make a leg's folder in", self.path / layout.LEGS, error)) from error
+
+    def create_restore(self, *, command: Sequence[str], pdlab_version: str) -> RunFolder:
+        """The folder in which the first arm is deployed again after the legs. Raises StoreError."""
+        document = _begun(command, str(self.run_document().get("inventory")), None, pdlab_version)
+        try:
+            return RunFolder(Path(layout.create_restore(str(self.path), document)))
+        except OSError as error:
+            raise StoreError(explain("make", self.path / layout.RESTORE, error)) from error
+
+    def write_arms(self, document: Mapping[str, Any]) -> None:
+        """Write arms.json, whole or not at all. Raises StoreError."""
+        try:
+            layout.write_json(str(self.path / layout.ARMS), dict(document))
+        except OSError as error:
+            raise StoreError(explain("write", self.path / layout.ARMS, error)) from error
 
     def update(self, **fields: Any) -> None:
         """Change fields of run.json, whole or not at all. Raises StoreError."""
@@ -269,6 +282,14 @@ class RunFolder:
             layout.write_json(str(self.path / layout.RUN), {"run": self.name, **(document or {}), **fields})
         except OSError as error:
             raise StoreError(explain("write", self.path / layout.RUN, error)) from error
+
+    def take_over(self, command: Sequence[str]) -> None:
+        """This process goes on with a run that another one left. Raises StoreError."""
+        before = self.run_document()
+        resumed = [*(before.get("resumed") or []), {"at": utc_now(), "command": list(command)}]
+        self.update(
+            status=RUNNING, exit_code=None, why=None, ended=None, controller=controller_facts(), resumed=resumed
+        )
 
     def finish(self, status: str, exit_code: int, why: str | None = None) -> None:
         """Note the run's end: `status` is ok, failed or cancelled. Raises StoreError.
@@ -377,6 +398,26 @@ class RunFolder:
         by_playbook = as_list(run.get("command"))[:1] == ["ansible-playbook"]
         return by_playbook and bool(stages) and stages[-1].name == "report" and all(one.finished for one in stages)
 
+    def run_document(self) -> Document:
+        """run.json alone; empty when it cannot be read."""
+        return _read_json(self.path / layout.RUN)[0] or {}
+
+    def plan_document(self) -> Document:
+        """plan.json alone; empty when it cannot be read."""
+        return _read_json(self.path / layout.PLAN)[0] or {}
+
+    def held_by(self) -> int | None:
+        """PID of the process that writes this run now; None when it has ended, or nobody here can know."""
+        run = self.run_document()
+        if run.get("status") != RUNNING or not controller_alive(run):
+            return None
+        return int(as_mapping(run.get("controller")).get("pid") or 0) or None
+
+    def leg_id(self) -> str | None:
+        """ARM-rREPEAT of a leg's folder; None for any other."""
+        found = layout.leg_of(self.name)
+        return str(found["id"]) if found else None
+
     def raw_path(self, label: str) -> Path:
         """The benchmark client's JSONL of one point."""
         return self.path / layout.BENCH / f"{label}.jsonl"
@@ -421,6 +462,22 @@ class RunFolder:
             raw = lines[-1] if lines else None
             points.append(PointFiles(label, planned.get(label), recorded.get(label), raw))
         return tuple(points), damaged
+
+
+def _begun(command: Sequence[str], inventory: str, rehearsal: bool | None, pdlab_version: str) -> Document:
+    """run.json of a run that begins now."""
+    return {
+        "started": utc_now(),
+        "ended": None,
+        "command": list(command),
+        "inventory": str(inventory),
+        "rehearsal": rehearsal,
+        "pdlab_version": pdlab_version,
+        "controller": controller_facts(),
+        "status": RUNNING,
+        "exit_code": None,
+        "why": None,
+    }
 
 
 def utc_now() -> str:
