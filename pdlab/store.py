@@ -287,9 +287,13 @@ class RunFolder:
         """This process goes on with a run that another one left. Raises StoreError."""
         before = self.run_document()
         resumed = [*(before.get("resumed") or []), {"at": utc_now(), "command": list(command)}]
-        self.update(
-            status=RUNNING, exit_code=None, why=None, ended=None, controller=controller_facts(), resumed=resumed
-        )
+        begun = {"status": RUNNING, "exit_code": None, "why": None, "ended": None, "manifest": False}
+        self.update(**begun, controller=controller_facts(), resumed=resumed)
+        try:
+            # What it says holds no longer; the run's new end writes another.
+            self.manifest_path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(explain("remove", self.manifest_path, error)) from error
 
     def finish(self, status: str, exit_code: int, why: str | None = None) -> None:
         """Note the run's end: `status` is ok, failed or cancelled. Raises StoreError.
