@@ -6,28 +6,63 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pdlab.analysis.goodput import Limits
+from pdlab.analysis.rate_search import HighestRate
 from pdlab.evidence.cells import cells_of, samples_of
+from pdlab.evidence.comparisons import comparisons_of
+from pdlab.evidence.doubts import doubts_of
+from pdlab.evidence.goods import NO_LIMITS, goods_of, limit_set, limits_by_workload, rate_of, scales
 from pdlab.evidence.legs import Leg, arms_of
+from pdlab.evidence.likeness import unlike_reasons
 from pdlab.evidence.measured import servers_of
-from pdlab.evidence.model import Arm, Evidence, LegRow
+from pdlab.evidence.model import Arm, Doubt, Evidence, LegRow, RateRow, VerdictRow, WinnerCell
+from pdlab.evidence.verdicts import verdict_of
+from pdlab.evidence.winners import winners_of
 
 
-def build_evidence(legs: Sequence[Leg], name: str, limits: Limits | None = None) -> Evidence:
-    """What the legs show. `limits`: asked of every workload, in place of those that workloads state."""
+def build_evidence(
+    legs: Sequence[Leg], name: str, limits: Limits | None = None, *, allow_unlike: bool = False
+) -> Evidence:
+    """What the legs show. `limits`: asked of every workload, in place of those that workloads state.
+
+    Legs of unlike models, engines, GPUs or workloads are not compared, and `refused` says why; with `allow_unlike`
+    they are, and each reason is a doubt.
+    """
     legs = sorted(legs, key=lambda leg: (leg.order, leg.id))
+    reasons = unlike_reasons(legs)
+    refused = [] if allow_unlike else reasons
     samples = samples_of(legs)
+    arms = [_arm(one, legs) for one in arms_of(legs)]
+    rehearsal = any(leg.report.rehearsal for leg in legs)
+    rates: list[RateRow] = []
+    winners: list[WinnerCell] = []
+    verdicts: list[VerdictRow] = []
+    for workload, sets in limits_by_workload(samples, limit_set(limits)).items():
+        for wanted in sets:
+            goods = goods_of(samples, workload, wanted)
+            searched: dict[str, HighestRate] = {}
+            for arm in arms if wanted != NO_LIMITS else ():
+                found = rate_of(samples, arm.name, workload, wanted)
+                if found:
+                    rates.append(found[0])
+                    searched[arm.name] = found[1]
+            winners += [] if refused else winners_of(workload, wanted, goods, scales(arms))
+            verdicts.append(
+                verdict_of(workload, wanted, arms, samples, goods, searched, refused=refused, rehearsal=rehearsal)
+            )
+    doubts = [Doubt(id="unlike", where=name, seen=reason, wanted="the same in every run") for reason in reasons]
     return Evidence(
         name=name,
-        rehearsal=any(leg.report.rehearsal for leg in legs),
-        arms=[_arm(name, legs) for name in arms_of(legs)],
+        rehearsal=rehearsal,
+        arms=arms,
         legs=[_leg_row(leg) for leg in legs],
         points=[one.row for one in samples],
         cells=cells_of(samples),
-        comparisons=[],
-        rates=[],
-        winners=[],
-        verdicts=[],
-        doubts=[],
+        comparisons=[] if refused else comparisons_of(samples, arms),
+        rates=rates,
+        winners=winners,
+        verdicts=verdicts,
+        doubts=[*(doubts if allow_unlike else []), *doubts_of(samples)],
+        refused=refused,
     )
 
 

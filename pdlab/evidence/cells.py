@@ -43,10 +43,9 @@ def samples_of(legs: Iterable[Leg]) -> list[Sample]:
     for leg in legs:
         plan = leg.contents.plan or {}
         gpus = servers_of(plan).gpus
-        files = {one.label: one for one in leg.contents.points}
         measured = {one.label: one for one in leg.measurements}
         for point in leg.report.points:
-            asked = asked_of(files[point.label], plan)
+            asked = asked_of(point, plan)
             row = PointRow(
                 id=f"{leg.id}:{point.label}",
                 leg=leg.id,
@@ -54,7 +53,7 @@ def samples_of(legs: Iterable[Leg]) -> list[Sample]:
                 repeat=leg.repeat,
                 workload=asked.workload,
                 load=asked.load,
-                counts=asked.counts and point.ok and point.label in measured,
+                counts=point.counts and point.label in measured,
                 point=point,
             )
             made.append(Sample(row, asked.limits, measured.get(point.label), gpus))

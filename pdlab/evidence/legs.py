@@ -44,12 +44,12 @@ def legs_of(folder: RunFolder) -> tuple[Leg, ...]:
         named = _LEG_NAME.fullmatch(part.name)
         if named:
             leg = read_leg(part, named["arm"], int(named["repeat"]), int(named["order"]))
-            found[leg.id] = replace(leg, run=folder.name, path=str(part.path.relative_to(folder.path)))
+            found[leg.id] = replace(leg, run=folder.run_name, path=str(part.path.relative_to(folder.path)))
     if found:
         return tuple(sorted(found.values(), key=lambda leg: (leg.order, leg.id)))
     if folder.arms_document() is not None:
         return ()
-    return (replace(read_leg(folder), run=folder.name),)
+    return (replace(read_leg(folder), run=folder.run_name),)
 
 
 def read_leg(folder: RunFolder, arm: str | None = None, repeat: int = 0, order: int = 0) -> Leg:
@@ -65,7 +65,7 @@ def read_leg(folder: RunFolder, arm: str | None = None, repeat: int = 0, order: 
         contents=contents,
         report=report,
         measurements=measurements(contents, report, arm=name, repeat=repeat),
-        run=folder.name,
+        run=folder.run_name,
     )
 
 

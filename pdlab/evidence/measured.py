@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pdlab.analysis.measurement import Measurement, Requests, Servers, from_point
-from pdlab.evidence.asked import asked_of
+from pdlab.analysis.measurement import KvFacts, Measurement, Requests, Servers, from_point
 from pdlab.loose import as_integer, as_list, as_mapping, as_number, as_rows, as_text
 from pdlab.results import Point, Report, build_report
 from pdlab.store import PointFiles, RunContents
@@ -23,16 +21,42 @@ def measurements(
     points = {point.label: point for point in report.points}
     found = []
     for files in contents.points:
-        if files.label not in points:
-            continue
-        point = points[files.label]
-        one = from_point(
-            point, servers, arm=arm or arm_of(contents.plan or {}), repeat=repeat, requests=requests_of(files, point)
-        )
-        if one is not None:
-            load = asked_of(files, contents.plan or {}).load
-            found.append(replace(one, concurrency=load.concurrency, rate_s=load.rate_s))
+        point = points.get(files.label)
+        if point is not None:
+            one = from_point(
+                point,
+                servers,
+                arm=arm or arm_of(contents.plan or {}),
+                repeat=repeat,
+                kv=kv_facts(point, report.points, contents.plan or {}),
+                requests=requests_of(files, point),
+            )
+            found += [one] if one is not None else []
     return tuple(found)
+
+
+def kv_facts(point: Point, points: Sequence[Point], plan: Mapping[str, Any]) -> KvFacts:
+    """The KV cache and its path, from what the engine said during the points of a run; unknown where it said nothing.
+
+    Bytes a token: what prefill sent over the prompt tokens of the point. The path: the best mean speed of one transfer
+    at a point with one request in flight, when no other transfer shares it (10^9 bytes a second, as sglang's
+    `kv_transfer_speed_gb_s`). The pool: `max-total-tokens` of the decode servers, where all of them set it.
+    """
+    alone = [
+        one.engine.kv_transfer_gb_s
+        for one in points
+        if one.concurrency == 1 and one.engine and one.engine.kv_transfer_gb_s
+    ]
+    pools = [
+        as_number(as_mapping(row.get("args")).get("max-total-tokens"))
+        for row in as_rows(plan.get("servers"))
+        if row.get("role") == "decode"
+    ]
+    sent = None
+    if point.engine and point.engine.kv_transfer_bytes and point.engine.prompt_tokens:
+        sent = point.engine.kv_transfer_bytes / point.engine.prompt_tokens
+    known = [pool for pool in pools if pool]
+    return KvFacts(sent, max(alone, default=None), sum(known) if known and len(known) == len(pools) else None)
 
 
 def arm_of(plan: Mapping[str, Any]) -> str:

@@ -12,14 +12,21 @@ description:
     C(sglang:num_transfer_failed_reqs_total) and C(sglang:num_bootstrap_failed_reqs_total) of all workers."
   - With tensor parallelism the engine reports for the first rank of each group only, unless it was started with
     C(--enable-metrics-for-all-schedulers).
+  - Where each server has one GPU with NVLink, what left the prefill GPUs over it is compared with the engine's count.
+    It fails when most of the KV cache went another way; nothing else would show that, since all requests complete.
   - Never changes anything. In check mode it is skipped.
 options:
   workers:
     description:
-      - The servers as the plan has them. Used of each are C(name), C(role) and C(url).
+      - The servers as the plan has them. Used of each are C(name), C(role) and C(url), and for NVLink
+        C(host) and C(gpus).
     type: list
     elements: dict
     required: true
+  links_before:
+    description:
+      - The RV(links) of an earlier call. Without it NVLink's counters are only read.
+    type: dict
   before:
     description:
       - The RV(after) of an earlier call. Without it the counters are only read, and C(bytes) counts since the
@@ -59,6 +66,7 @@ EXAMPLES = r"""
   pdlab.pdlab.pd_kv_counters:
     workers: "{{ pd_plan.servers }}"
     before: "{{ pd_counters.after }}"
+    links_before: "{{ pd_counters.links }}"
     run_dir: "{{ pdlab_run_dir }}"
 """
 
@@ -96,16 +104,27 @@ after:
   description: The counters of each worker now.
   returned: always
   type: dict
+links:
+  description: Bytes by GPU that NVLink has sent and received, as C(tx) and C(rx); empty where they say nothing.
+  returned: always
+  type: dict
+nvlink:
+  description:
+    - C(bytes) that left the prefill GPUs over NVLink since O(links_before), their C(share) of RV(bytes), whether both
+      counts agree within 5 % (C(agrees)), and C(went_another_way); null where they cannot be compared.
+  returned: always
+  type: dict
 why:
   description: What is wrong, or what to know about the numbers; null when there is nothing to say.
   returned: always
   type: str
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pdlab.pdlab.plugins.module_utils import kv_metrics
+from ansible_collections.pdlab.pdlab.plugins.module_utils import kv_metrics, nvlink_counters
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import DECODE, PREFILL
 
 METRICS = {
@@ -115,8 +134,25 @@ METRICS = {
 }
 
 
-def judge(before: dict[str, Any] | None, after: kv_metrics.Snapshot, faults: list[str]) -> dict[str, Any]:
-    """Make the result of what was read."""
+def over_nvlink(compared: nvlink_counters.Comparison, kv_bytes: int) -> str:
+    """What the two counts say of each other, as a sentence."""
+    said = f"{compared.bytes / 2**20:,.1f} MiB left the prefill GPUs over NVLink, {100 * compared.share:.1f} % of it"
+    if not compared.went_another_way:
+        return said + "."
+    return (
+        f"Of {kv_bytes / 2**20:,.1f} MiB of KV cache only {said}: the rest went through the host, and the first token "
+        "takes an order of magnitude longer. Remove UCX_TLS and PYTORCH_CUDA_ALLOC_CONF from pd_server_env, and see "
+        "what UCX chose in prefill's log (UCX_PROTO_INFO=y, UCX_LOG_LEVEL=info)."
+    )
+
+
+def judge(
+    before: dict[str, Any] | None,
+    after: kv_metrics.Snapshot,
+    faults: list[str],
+    compare: Callable[[int], nvlink_counters.Comparison | None] = lambda _bytes: None,
+) -> dict[str, Any]:
+    """Make the result of what was read; `compare` is given the KV bytes that moved."""
     moved = kv_metrics.movement(before or {}, after)
     why = list(faults)
     if before is not None:
@@ -129,7 +165,12 @@ def judge(before: dict[str, Any] | None, after: kv_metrics.Snapshot, faults: lis
                 "No KV cache moved: the requests did not go through prefill and decode. Check the router's workers "
                 "and the disaggregation mode of each server."
             )
+    nvlink = compare(moved.bytes) if before is not None else None
+    if nvlink and nvlink.went_another_way:
+        why.append(over_nvlink(nvlink, moved.bytes))
     ok = not why
+    if nvlink and not nvlink.went_another_way:
+        why.append(over_nvlink(nvlink, moved.bytes))
     if moved.restarted and before is not None:
         why.append(f"Restarted since the first reading, so counted from 0: {', '.join(moved.restarted)}.")
     return {
@@ -141,6 +182,8 @@ def judge(before: dict[str, Any] | None, after: kv_metrics.Snapshot, faults: lis
         "metrics": METRICS,
         "before": before or {},
         "after": after,
+        "links": {},
+        "nvlink": nvlink._asdict() if nvlink else None,
         "why": " ".join(why) or None,
     }
 
@@ -150,6 +193,7 @@ def main() -> None:
         argument_spec={
             "workers": {"type": "list", "elements": "dict", "required": True},
             "before": {"type": "dict"},
+            "links_before": {"type": "dict"},
             "timeout_s": {"type": "float", "default": 10.0},
             "api_key": {"type": "str", "no_log": True},
             "run_dir": {"type": "path"},
@@ -174,7 +218,14 @@ def main() -> None:
         result.update(applicable=False, why="Not applicable: no server has the role prefill.")
         module.exit_json(changed=False, **result)
     after, unread = kv_metrics.read(workers, options["timeout_s"], options["api_key"])
-    result = judge(options["before"], after, unread)
+    links = nvlink_counters.read(workers)
+    result = judge(
+        options["before"],
+        after,
+        unread,
+        lambda moved: nvlink_counters.compare(workers, options["links_before"], links, moved),
+    )
+    result["links"] = links or {}
     if not result["ok"]:
         module.fail_json(msg=result["why"], **result)
     module.exit_json(changed=False, **result)

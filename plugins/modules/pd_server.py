@@ -254,6 +254,12 @@ binding:
   description: The NUMA binding of the live processes, as C(wanted), C(ok) and C(seen); null when none was asked for.
   type: dict
   returned: when started or restarted
+live_gpus:
+  description:
+    - The GPUs on which the live processes compute, as C(wanted), C(ok), C(seen) (MiB by GPU) and C(unknown); null
+      without GPUs, and when the server was seen ready before.
+  type: dict
+  returned: when started or restarted
 live_environment:
   description:
     - The environment of the live processes against the one that was asked for, as C(ok), C(checked) (how many processes
@@ -275,10 +281,11 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import (
     engine_log,
     live_environment,
+    live_gpus,
     numa_binding,
     processes,
 )
-from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import ENGINE_ROLES, PREFILL, ROUTER
+from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import CUDA, ENGINE_ROLES, PREFILL, ROUTER
 from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flag_table import FlagTableError, ensure_table
 from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import deprecations, flag_faults
 from ansible_collections.pdlab.pdlab.plugins.module_utils.live_process import difference
@@ -524,6 +531,7 @@ class Server:
             url=url_of(self.params),
             seconds_to_ready=life.seconds_to_ready if life and not reasons else None,
             binding=None,
+            live_gpus=None,
             live_environment=None,
             diff=[self.diff(before, text), *self.shared_diff()],
         )
@@ -667,6 +675,8 @@ class Server:
             write_life(self.root, self.unit, life)
         result["seconds_to_ready"] = life.seconds_to_ready
         self.check_environment(definition, result)
+        if self.params["gpus"] and self.params["device"] == CUDA:
+            self.check_gpus(tree, result)
         if self.params["numa_node"] is not None:
             result["binding"] = numa_binding.check(tree, self.params["numa_node"])
             if not result["binding"]["ok"]:
@@ -691,6 +701,16 @@ class Server:
             "What sets such a variable is the engine, or a library in it: remove it from env, or correct its value.",
             **result,
         )
+
+    def check_gpus(self, tree: list[int], result: dict[str, Any]) -> None:
+        """Fail when the processes compute on other GPUs than the server's own."""
+        result["live_gpus"] = live_gpus.check(tree, self.params["gpus"])
+        if result["live_gpus"]["ok"] is False:
+            self.module.fail_json(
+                msg=f"{self.params['name']} runs, but on other GPUs: {live_gpus.sentence(result['live_gpus'])}. Look for "
+                "what renumbers GPUs (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER) in its environment.",
+                **result,
+            )
 
     def earlier_death(self, definition: ServiceDefinition, life: Life, fresh: bool) -> Readiness | None:
         """Tell whether the process that this start made has already ended, though another may run by now."""

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The measurement that would settle a verdict, or make it stronger: in words, with numbers and a command. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pdlab.analysis.rate_search import HighestRate
+from pdlab.analysis.repeats_needed import MOST_REPEATS, repeats_needed
+
+AIM = 5
+
+
+def more_repeats(arms: Sequence[str], logs: Sequence[float]) -> str:
+    """How many repeats would show the effect, from the log ratios of the pairs seen."""
+    if len(logs) < 2:
+        return f"{AIM} repeats, interleaved: `{command(arms, AIM)}`"
+    needed = repeats_needed(logs)
+    if needed is None:
+        return (
+            f"more repeats will hardly settle it: with this spread it would take more than {MOST_REPEATS}; "
+            "take them as level, or measure another load"
+        )
+    total = max(needed, len(logs) + 1)
+    more = total - len(logs)
+    return (
+        f"about {more} more repeat{'s' if more > 1 else ''} ({total} in all) would settle it if the spread stays as it "
+        f"is: `{command(arms, total)}`"
+    )
+
+
+def stronger(arms: Sequence[str], repeats: int) -> str | None:
+    """What makes a shown effect stronger; None when enough repeats are there."""
+    if repeats >= AIM:
+        return None
+    return f"{AIM} repeats would narrow the interval: `{command(arms, AIM)}`"
+
+
+def higher_rates(workload: str, rates: Sequence[HighestRate]) -> str:
+    """Which rate to try next where an arm keeps the limits at every measured rate."""
+    top = max(rate.rates[-1].rate_s for rate in rates)
+    return f"measure {workload} at {_round(1.5 * top)} and {_round(2 * top)} requests/s: to find the rate at which the limits break"
+
+
+def lower_rates(workload: str, rates: Sequence[HighestRate]) -> str:
+    """Which rate to try next where no arm keeps the limits at any measured rate."""
+    bottom = min(rate.rates[0].rate_s for rate in rates)
+    return f"measure {workload} at {_round(bottom / 2)} requests/s and less, or ask for looser limits"
+
+
+def between(workload: str, rate: HighestRate) -> str | None:
+    """The rate between the last that keeps and the first that does not; None when that is not bracketed."""
+    if rate.kept_s is None or rate.failed_s is None or rate.failed_s <= rate.kept_s:
+        return None
+    return f"measure {workload} at {_round((rate.kept_s + rate.failed_s) / 2)} requests/s, between what keeps and what does not"
+
+
+def state_limits(workload: str) -> str:
+    """What a trade needs."""
+    return (
+        f"state the limits of {workload} (TTFT, TPOT or E2E, in ms) and measure it in an open loop at rising rates: "
+        "goodput under limits decides between faster tokens and more of them"
+    )
+
+
+def a_baseline(arms: Sequence[str], disaggregated: bool) -> str:
+    """What is missing where there is nothing to compare with."""
+    missing = "an arm of colocated servers" if disaggregated else "an arm of prefill and decode servers"
+    return f"measure {missing} on the same GPUs beside {', '.join(arms)}: `pdlab bench --arms {','.join(arms)},NAME --repeats {AIM}`"
+
+
+def command(arms: Sequence[str], repeats: int) -> str:
+    """The command that measures the arms again."""
+    return f"pdlab bench --arms {','.join(arms)} --repeats {repeats}"
+
+
+def _round(value: float) -> str:
+    """Two digits are enough for a rate to try."""
+    digits = 1 - math.floor(math.log10(value)) if value > 0 else 0
+    return f"{round(value, digits):g}"

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One sentence for each workload and set of limits: use prefill/decode, do not, or nobody can tell. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pdlab.analysis.rate_search import HighestRate
+from pdlab.evidence import next_steps
+from pdlab.evidence import verdict_words as words
+from pdlab.evidence.cells import Sample
+from pdlab.evidence.goods import NO_LIMITS, Good
+from pdlab.evidence.model import Arm, LimitSet, Load, VerdictRow
+from pdlab.evidence.verdict_under_limits import verdict_under_limits
+from pdlab.evidence.verdict_without_limits import verdict_without_limits
+from pdlab.results import REHEARSAL_NOTE
+
+
+def verdict_of(
+    workload: str,
+    limits: LimitSet,
+    arms: Sequence[Arm],
+    samples: Sequence[Sample],
+    goods: Mapping[str, Mapping[Load, Good]],
+    rates: Mapping[str, HighestRate],
+    *,
+    refused: Sequence[str] = (),
+    rehearsal: bool = False,
+) -> VerdictRow:
+    """The verdict on one workload. `goods`, `rates`: of that workload under those limits, by arm."""
+    names = [arm.name for arm in arms]
+    row = None
+    if not refused:
+        if limits == NO_LIMITS:
+            row = verdict_without_limits(workload, arms, samples, names)
+        else:
+            row = verdict_under_limits(workload, limits, arms, goods, rates, names)
+    row = row or _nothing_to_say(workload, limits, arms, samples, refused)
+    out = sum(not one.row.counts and one.row.point.measured for one in samples if one.row.workload == workload)
+    note = f" ({REHEARSAL_NOTE})" if rehearsal else ""
+    return row.model_copy(update={"sentence": f"{row.sentence}{words.left_out(out)}{note}."})
+
+
+def _nothing_to_say(
+    workload: str, limits: LimitSet, arms: Sequence[Arm], samples: Sequence[Sample], refused: Sequence[str]
+) -> VerdictRow:
+    here = {one.row.arm for one in samples if one.row.workload == workload and one.row.counts}
+    measured = [arm for arm in arms if arm.name in here]
+    apart = [arm.name for arm in measured if arm.disaggregated]
+    others = [arm.name for arm in measured if not arm.disaggregated]
+    step: str | None
+    if refused:
+        why, step = f"the runs are not alike: {refused[0]}", "measure all arms in one run, on the same GPUs and engine"
+    elif not measured:
+        why, step = "no point of it counts", "measure it again; the checks that failed say why"
+    elif not apart or not others:
+        kind = "with prefill and decode apart" if not apart else "to compare with"
+        why = f"no arm {kind} was measured on it"
+        step = next_steps.a_baseline([arm.name for arm in measured], bool(apart))
+    elif limits != NO_LIMITS:
+        why = "the times of single requests were not kept, and limits are asked of each request"
+        step = "measure it again and keep each request's times"
+    else:
+        why = "the arms have no load and repeat in common"
+        step = next_steps.more_repeats([arm.name for arm in arms], [])
+    return VerdictRow(
+        workload=workload,
+        limits=limits,
+        answer="cannot tell",
+        sentence=f"{words.opening('cannot tell')}: {why}",
+        quantity="goodput_s" if limits != NO_LIMITS else "output_tok_s_per_gpu",
+        effect=None,
+        low=None,
+        high=None,
+        repeats=0,
+        next_measurement=step,
+    )
