@@ -333,6 +333,9 @@ def bench(
         str | None, typer.Option("--arms", help="Arms of pd_arms to measure against each other, as in pd,colocated.")
     ] = None,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="How often each arm is measured.")] = 1,
+    resident: Annotated[
+        bool, typer.Option("--resident", help="Leave all arms up beside each other: for GPUs that hold them all.")
+    ] = False,
     workload: Annotated[
         list[str] | None,
         typer.Option("--workload", "-w", help="A workload instead of the inventory's; may be repeated."),
@@ -349,12 +352,14 @@ def bench(
     """Run the sweep through the router and report it; with --arms on one topology after the other."""
     benchmark = benchmark_asked(workload, sweep)
     if resume is None and arms is None:
+        if resident:
+            fail("--resident is about arms; name them with --arms", Exit.USAGE)
         tags = "ready,benchmark,report"
         options = options_of(inventory, limit=limit, tags=tags, extra_vars=extra_vars, verbose=verbose)
         variables = {"pd_benchmark": benchmark} if benchmark else {}
         run_chain("site", options, runs_dir, as_json=as_json, variables=variables)
         return
-    if resume is not None and (arms or benchmark or extra_vars or limit or inventory or repeats != 1):
+    if resume is not None and (arms or resident or benchmark or extra_vars or limit or inventory or repeats != 1):
         fail("--resume takes everything else from the run itself; leave the other options out", Exit.USAGE)
     bench_arms(
         as_json,
@@ -367,6 +372,7 @@ def bench(
         (arms or "").split(","),
         repeats,
         benchmark,
+        resident,
     )
 
 
@@ -391,6 +397,7 @@ def bench_arms(
     arms: list[str],
     repeats: int,
     benchmark: dict[str, Any] | None,
+    resident: bool,
 ) -> NoReturn:
     """Begin a run of arms, or go on with one, and show what came of it. Ends the program with its status."""
     from pdlab.arms_closing import show_arms_closing
@@ -419,6 +426,7 @@ def bench_arms(
                 inventory=str(options.inventory),
                 limit=limit,
                 extra_vars=extra_vars,
+                resident=resident,
             )
             folder = begin(runs_dir, document)
     except (ArmsError, StoreError) as error:

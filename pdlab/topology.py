@@ -224,6 +224,9 @@ class ArmServer(_Model):
     role: Literal["prefill", "decode", "colocated"]
     host: str
     gpus: list[int]
+    port: Port
+    nccl_port: Port
+    bootstrap_port: Port | None
 
 
 class Arm(_Model):

@@ -37,7 +37,8 @@ class ArmsDocument(BaseModel):
 
     seed: of the first repeat. restore: the arm that is deployed again at the end. benchmark: pd_benchmark when the
     command line gave it, otherwise the inventory's holds. fingerprints: of each arm's topology. sweep: fingerprint of
-    the points. limit, extra_vars: as given to ansible-playbook. search: whether rates are searched.
+    the points. limit, extra_vars: as given to ansible-playbook. search: whether rates are searched. resident: all arms stay
+    up beside each other, and no leg starts afresh.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -56,6 +57,7 @@ class ArmsDocument(BaseModel):
     extra_vars: list[str]
     fingerprints: dict[str, str]
     sweep: str
+    resident: bool = False
 
     @property
     def planned(self) -> tuple[PlannedLeg, ...]:
@@ -73,6 +75,7 @@ def new_document(
     inventory: str,
     limit: str | None,
     extra_vars: Sequence[str],
+    resident: bool = False,
 ) -> ArmsDocument:
     """What is to be measured, from a plan of the inventory. Raises ArmsError naming what is wrong with the arms."""
     known = [arm["name"] for arm in plan["arms"]]
@@ -85,6 +88,11 @@ def new_document(
         raise ArmsError(f"--arms: name two different arms or more, of {', '.join(known)}")
     if repeats < 1:
         raise ArmsError(f"--repeats: {repeats} is no number of repeats; write 1 or more")
+    clash = port_clash(plan, arms) if resident else None
+    if clash:
+        raise ArmsError(
+            f"--resident: {clash}: arms that are up together need ports of their own; write them in pd_arms"
+        )
     points = plan["benchmark"]["points"]
     seed = int(points[0]["seed"])
     order = [OrderedLeg.model_validate(vars(leg)) for leg in schedule(arms, repeats, seed)]
@@ -102,7 +110,21 @@ def new_document(
         extra_vars=list(extra_vars),
         fingerprints=fingerprints(plan, arms),
         sweep=sweep_fingerprint(plan),
+        resident=resident,
     )
+
+
+def port_clash(plan: Mapping[str, Any], arms: Sequence[str]) -> str | None:
+    """The first port that servers of two arms want on one host, in words, or None. The router is one for all arms."""
+    holders: dict[tuple[str, int], str] = {}
+    for arm in (arm for arm in plan["arms"] if arm["name"] in arms):
+        for server in arm["servers"]:
+            who = f"{server['name']} of {arm['name']}"
+            for port in (server[key] for key in ("port", "nccl_port", "bootstrap_port") if server[key]):
+                other = holders.setdefault((server["host"], port), who)
+                if other.partition(" of ")[0] != server["name"]:
+                    return f"{who} and {other} both have port {port}"
+    return None
 
 
 def read_document(document: Mapping[str, Any] | None, run: str) -> ArmsDocument:

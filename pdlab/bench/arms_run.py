@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of arms: each leg deploys one arm afresh and measures the sweep on it; at the end the first arm is back.
+"""A run of arms: each leg deploys one arm, afresh or beside the others (resident), and measures the sweep on it; at the
+end the first arm is back, alone.
 
 A leg that fails does not end the others. What was measured stays, and a run that was cut goes on where it stopped.
 """
@@ -82,7 +83,8 @@ class ArmsRun:
         self.console.print(f"\n[bold]{above()}[/]", soft_wrap=True)
         variables: dict[str, Any] = {
             "pdlab_leg": True,
-            "pdlab_fresh": True,
+            "pdlab_fresh": not self.document.resident,
+            "pdlab_resident": self.document.resident,
             "pdlab_seed_offset": leg.seed - self.document.seed,
         }
         if any(done.rpartition("-r")[0] == leg.arm for done in self.whole):
@@ -126,7 +128,9 @@ class ArmsRun:
     def _restore(self) -> Exit:
         """Deploy the first arm again, unless it is there; another Ctrl-C leaves the box as it is."""
         first = self.document.restore
-        if self.deployed in (None, first) or Exit.BUSY in self.statuses.values() or self.cancellation.signals_sent > 1:
+        # Of resident arms the others go now.
+        there = self.deployed is None or (self.deployed == first and not self.document.resident)
+        if there or Exit.BUSY in self.statuses.values() or self.cancellation.signals_sent > 1:
             return Exit.OK
         again = " (Ctrl-C leaves the box as it is)" if self.cancellation.requested else ""
         self.console.print(f"\n[bold]putting {first} back[/]{again}", soft_wrap=True)

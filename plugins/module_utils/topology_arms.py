@@ -42,6 +42,7 @@ TOPOLOGY_FLAGS = (
 )
 # What of a plan is measured, and not what it is asked.
 _COMPARED = ("device", "model", "hosts", "servers", "router")
+_OF_A_SERVER = ("name", "role", "host", "gpus", "port", "nccl_port", "bootstrap_port")
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,31}\Z")
 
 Plan = dict[str, Any]
@@ -128,12 +129,12 @@ def resolve_arms(
 
 
 def summary(name: str, plan: Plan, differs: Sequence[str]) -> dict[str, Any]:
-    """What one arm runs: {"name", "servers": [{"name", "role", "host", "gpus"}], "router": host or None, "differs",
-    "fingerprint": of all that decides how fast it is}."""
+    """What one arm runs: {"name", "servers": [{"name", "role", "host", "gpus", and its ports}], "router": host or None,
+    "differs", "fingerprint": of all that decides how fast it is}."""
     router = plan["router"]
     return {
         "name": name,
-        "servers": [{key: server[key] for key in ("name", "role", "host", "gpus")} for server in plan["servers"]],
+        "servers": [{key: server[key] for key in _OF_A_SERVER} for server in plan["servers"]],
         "router": router["host"] if router else None,
         "differs": list(differs),
         "fingerprint": fingerprint({key: plan[key] for key in _COMPARED}),

@@ -55,7 +55,8 @@ def test_pd_arm_picks_one_and_the_router_stands_in_front_of_it(
 def test_a_plan_says_what_every_arm_runs(arms_box: dict[str, Any], plan_of: Callable[..., dict[str, Any]]) -> None:
     arms = plan_of({**arms_box, "pd_arm": "tp8"})["arms"]
     assert [arm["name"] for arm in arms] == ["pd", "tp8", "dp2"]
-    assert arms[1]["servers"] == [{"name": "tp8", "role": "colocated", "host": "box1", "gpus": list(range(8))}]
+    ports = {"port": 30000, "nccl_port": 21000, "bootstrap_port": None}
+    assert arms[1]["servers"] == [{"name": "tp8", "role": "colocated", "host": "box1", "gpus": list(range(8)), **ports}]
     assert len({arm["fingerprint"] for arm in arms}) == 3
     assert arms == plan_of(arms_box)["arms"]
 
