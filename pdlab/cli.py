@@ -695,21 +695,26 @@ def explain(
     runs_dir: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """What a run's numbers mean: what binds each point, what they support, who kept the limits."""
+    """What a run's numbers mean: verdicts, who wins where, what binds each load, what they support.
+
+    Limits given here replace those that workloads state; no new measurement is needed.
+    """
     from pdlab.analysis.goodput import Limits
-    from pdlab.explain import document, lines
+    from pdlab.evidence.legs import legs_of
     from pdlab.explain import explain as explained
+    from pdlab.explain import lines
+    from pdlab.explanation import explanation
 
     try:
-        contents = RunFolder.find(runs_dir, run).read()
+        folder = RunFolder.find(runs_dir, run)
     except StoreError as error:
         fail(str(error), Exit.USAGE)
     limits = Limits(ttft_ms, tpot_ms, e2e_ms)
-    arms = explained(contents, None if limits == Limits() else limits)
+    found = explained(legs_of(folder), folder.run_name, None if limits == Limits() else limits)
     if as_json:
-        print_json(document(contents, arms))
+        print_json(explanation(folder.run_name, found.evidence, found.arms).model_dump(mode="json"))
     else:
-        for line in lines(contents, arms, min(out.width, 100)):
+        for line in lines(found, min(out.width, 100)):
             out.print(line, markup=False, soft_wrap=True)
 
 

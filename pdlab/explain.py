@@ -1,88 +1,161 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pdlab explain`: the analysis of a finished run, from its folder's contents. Pure: contents in, text or document out."""
+"""`pdlab explain`: what a finished run's numbers mean, as text. Pure: legs and their evidence in, lines out.
+
+Verdicts first, then who wins where, then each arm: its loads, what binds them, its curves. A run of one leg also shows
+each point's details; a run of arms has too many points for that, and `--json` holds them all.
+"""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from pdlab.analysis.goodput import Limits
-from pdlab.analysis.measurement import Servers
 from pdlab.analysis.sweep import ArmAnalysis, PointAnalysis, analyse, sweep_bounds
-from pdlab.evidence.measured import measurements
+from pdlab.evidence.build import build_evidence
+from pdlab.evidence.cells import counting, samples_of
+from pdlab.evidence.comparisons import load_words
+from pdlab.evidence.goods import NO_LIMITS, limits_of
+from pdlab.evidence.legs import Leg
+from pdlab.evidence.model import Arm, Cell, Doubt, Evidence, Load, PointRow, RateRow
 from pdlab.report.formatting import ms, tok_s
 from pdlab.report.workloads import workload
-from pdlab.results import REHEARSAL_NOTE, build_report, is_rehearsal
-from pdlab.store import RunContents
+from pdlab.results import REHEARSAL_NOTE
 
 WIDTH = 80
 
 
-def explain(contents: RunContents, limits: Limits | None = None) -> tuple[ArmAnalysis, ...]:
-    """The analysis of a run; empty when no point has figures."""
-    return analyse(measurements(contents), limits)
+@dataclass(frozen=True)
+class Explained:
+    """A run's evidence, and the analysis of its points that count, arm by arm."""
+
+    evidence: Evidence
+    arms: tuple[ArmAnalysis, ...]
 
 
-def document(contents: RunContents, arms: Sequence[ArmAnalysis]) -> dict[str, Any]:
-    """The analysis for programs: all evidence and reasons, without the per-request values."""
-    made = []
-    for arm in arms:
-        row = asdict(replace(arm, points=tuple(_without_requests(one) for one in arm.points)))
-        if arm.fitted:
-            row["fitted"]["tpot"]["residuals"] = list(arm.fitted.tpot.residuals)
-        row["sweeps"] = [asdict(sweep) for sweep in sweep_bounds(arm)]
-        made.append(row)
-    return {"schema_version": 1, "run": contents.name, "rehearsal": is_rehearsal(contents), "arms": made}
+def explain(legs: Sequence[Leg], name: str, limits: Limits | None = None) -> Explained:
+    """Everything that a run shows. Without `limits` those hold that its workloads state."""
+    return Explained(build_evidence(legs, name, limits), analyse(counting(samples_of(legs)), limits))
 
 
-def lines(contents: RunContents, arms: Sequence[ArmAnalysis], width: int = WIDTH) -> list[str]:
-    """The analysis as text of at most `width` columns."""
-    shown = [f"run {contents.name}"]
-    if is_rehearsal(contents):
+def lines(explained: Explained, width: int = WIDTH) -> list[str]:
+    """The run as text of at most `width` columns."""
+    evidence = explained.evidence
+    shown = [f"run {evidence.name}"]
+    if evidence.rehearsal:
         shown += _wrapped(f"REHEARSAL: {REHEARSAL_NOTE}", width)
-    if not arms:
+    if not any(row.counts for row in evidence.points):
         return [*shown, "no point of this run has figures to analyse"]
-    names = {point.label: workload(point) for point in build_report(contents).points}
-    for arm in arms:
-        previous = None
-        for one in arm.points:
-            name = names.get(one.point.label, "")
-            if name != previous:
-                shown += ["", f"{_servers(one.point.servers)}, {name}", *_table(arm, name, names)]
-                previous = name
-            shown += ["", *_wrapped(f"{one.point.label}: {one.verdict.words}", width)]
-            shown += _details(one, width)
-        shown += ["", *(line for sweep in sweep_bounds(arm) for line in _wrapped(sweep.words, width))]
-        shown += _curves(arm, width)
-        for _workload, rate in arm.rates:
-            shown += _wrapped(rate.words, width)
+    compared = [*_verdicts(evidence, width), *_winners(evidence, width)]
+    # Of one arm alone the verdict says what to compare it with: that comes last.
+    shown += compared if len(evidence.arms) > 1 else []
+    for arm in evidence.arms:
+        analysed = next((one for one in explained.arms if one.arm == arm.name), None)
+        if analysed is not None:
+            shown += _arm(arm, analysed, evidence, width)
+    shown += [] if len(evidence.arms) > 1 else compared
+    return [*shown, *_doubts(evidence, width)]
+
+
+def _verdicts(evidence: Evidence, width: int) -> list[str]:
+    shown = []
+    for row in evidence.verdicts:
+        shown += ["", *_wrapped(f"{row.workload}: {row.sentence}", width)]
+        if row.next_measurement:
+            shown += _wrapped(f"next: {row.next_measurement}", width, "  ")
     return shown
 
 
-def _without_requests(one: PointAnalysis) -> PointAnalysis:
-    return replace(one, point=replace(one.point, requests=None))
-
-
-def _table(arm: ArmAnalysis, name: str, names: Mapping[str, str]) -> list[str]:
-    rows = [f"{'conc':>5}{'req/s':>9}{'tok/s':>9}{'TTFT ms':>10}{'TPOT ms':>10}{'waiting':>10}{'decoding':>10}  bound"]
-    for one in arm.points:
-        if names.get(one.point.label, "") != name:
+def _winners(evidence: Evidence, width: int) -> list[str]:
+    """A table for each workload and limits: good requests per second of each arm by load, and the highest rates."""
+    shown: list[str] = []
+    arms = [arm.name for arm in evidence.arms]
+    for name, limits in dict.fromkeys((row.workload, row.limits) for row in evidence.verdicts):
+        cells = [cell for cell in evidence.winners if (cell.workload, cell.limits) == (name, limits)]
+        rates = {row.arm: row for row in evidence.rates if (row.workload, row.limits) == (name, limits)}
+        if not cells and not rates:
             continue
-        point, stages = one.point, one.occupancy
-        waiting = "n/a" if stages is None else f"{stages.before_first_token:.1f}"
-        running = "n/a" if stages is None else f"{stages.decoding:.1f}"
-        load = "-" if point.concurrency is None else f"{point.concurrency:g}"
+        what = "requests/s" if limits == NO_LIMITS else f"good requests/s ({limits_of(limits).words()})"
+        columns = [max(9, len(arm) + 2) for arm in arms]
+        shown += ["", *_wrapped(f"{name}, {what}", width)]
+        shown.append(
+            f"{'load':>7}" + "".join(f"{arm:>{wide}}" for arm, wide in zip(arms, columns, strict=True)) + "  winner"
+        )
+        for cell in cells:
+            values = [f"{cell.goodput[arm].mean:.2f}" if arm in cell.goodput else "-" for arm in arms]
+            figures = "".join(f"{value:>{wide}}" for value, wide in zip(values, columns, strict=True))
+            shown.append(f"{_load(cell.load):>7}{figures}  {cell.winner or '-'}")
+        if rates:
+            kept = ", ".join(f"{arm} {_highest(row)}" for arm, row in rates.items())
+            shown += _wrapped(f"highest rate that keeps them: {kept}", width, "  ")
+    return shown
+
+
+def _highest(row: RateRow) -> str:
+    if row.failed_s is None:
+        return "not known" if row.kept_s is None else f"{row.kept_s:g}/s or more"
+    if row.kept_s is None:
+        return f"below {row.failed_s:g}/s"
+    return f"{row.kept_s:g} to {row.failed_s:g}/s" if row.estimate_s is None else f"about {row.estimate_s:.2g}/s"
+
+
+def _load(load: Load) -> str:
+    return f"{load.concurrency}" if load.loop == "closed" else f"{load.rate_s or 0:g}/s"
+
+
+def _arm(arm: Arm, analysed: ArmAnalysis, evidence: Evidence, width: int) -> list[str]:
+    shown: list[str] = []
+    cells = [cell for cell in evidence.cells if cell.arm == arm.name]
+    rows = {row.id: row for row in evidence.points}
+    for name in dict.fromkeys(cell.workload for cell in cells):
+        own = [cell for cell in cells if cell.workload == name]
+        lengths = workload(rows[own[0].points[0]].point)
+        shown += ["", *_wrapped(f"{arm.name}, {_servers(arm)}, {name} ({lengths})", width), *_table(own)]
+        if len(evidence.legs) == 1:
+            labels = {rows[one].point.label for cell in own for one in cell.points}
+            shown += _details(analysed, labels, width)
+        else:
+            shown += [line for cell in own for line in _bound(cell, rows, width)]
+    if len(evidence.legs) == 1:
+        shown += ["", *(line for sweep in sweep_bounds(analysed) for line in _wrapped(sweep.words, width))]
+    return shown + _curves(analysed, width)
+
+
+def _table(cells: Iterable[Cell]) -> list[str]:
+    rows = [f"{'load':>7}{'runs':>5}{'req/s':>9}{'tok/s':>9}{'TTFT ms':>10}{'TPOT ms':>10}  bound"]
+    for cell in sorted(cells, key=lambda one: (one.load.loop, one.load.concurrency or 0, one.load.rate_s or 0.0)):
+        values = {name: figure.mean for name, figure in cell.figures.items()}
         rows.append(
-            f"{load:>5}{point.request_s:>9.2f}{tok_s(point.output_tok_s):>9}{ms(point.ttft_ms):>10}"
-            f"{ms(point.tpot_ms):>10}{waiting:>10}{running:>10}  {one.verdict.name}"
+            f"{_load(cell.load):>7}{len(cell.points):>5}{values.get('request_s', 0.0):>9.2f}{tok_s(values.get('output_tok_s')):>9}"
+            f"{ms(values.get('ttft_ms.mean')):>10}{ms(values.get('tpot_ms.mean')):>10}  {cell.bound or ''}"
         )
     return rows
 
 
-def _details(one: PointAnalysis, width: int) -> list[str]:
+def _bound(cell: Cell, rows: dict[str, PointRow], width: int) -> list[str]:
+    """Why a load has its bound, in the words of its first repeat; a load that nobody can name is in the table."""
+    first = rows[cell.points[0]]
+    if cell.bound in (None, "cannot say") or not first.bound_words:
+        return []
+    return _wrapped(f"{load_words(cell.load)}: {first.bound_words}", width, "  ")
+
+
+def _details(arm: ArmAnalysis, labels: set[str], width: int) -> list[str]:
     shown = []
+    for one in arm.points:
+        if one.point.label in labels:
+            shown += ["", *_wrapped(f"{one.point.label}: {one.verdict.words}", width), *_of_point(one, width)]
+    return shown
+
+
+def _of_point(one: PointAnalysis, width: int) -> list[str]:
+    shown = []
+    if one.occupancy is not None:
+        stages = one.occupancy
+        shown.append(
+            f"{stages.before_first_token:.1f} requests before their first token, {stages.decoding:.1f} decoding"
+        )
     if one.verdict.settle:
         shown.append(f"to settle it: {one.verdict.settle}")
     against = [item.words for item in one.verdict.of(one.verdict.name) if item.side == "against"]
@@ -124,10 +197,28 @@ def _curves(arm: ArmAnalysis, width: int) -> list[str]:
     return [*_wrapped(text if tpot.checked else f"{text}; nothing is left to check it against", width)]
 
 
-def _servers(servers: Servers) -> str:
-    counts = ((servers.prefill, "prefill"), (servers.decode, "decode"), (servers.colocated, "colocated"))
+def _doubts(evidence: Evidence, width: int) -> list[str]:
+    """What is left out, and what a run of arms cannot support; a run of one leg says the latter at each point."""
+    out = [doubt for doubt in evidence.doubts if doubt.id in ("left_out", "unlike")]
+    shown = [f"left out: {doubt.where}: {doubt.seen}" for doubt in out]
+    shown += [f"not compared: {reason}" for reason in evidence.refused]
+    if len(evidence.legs) > 1:
+        kinds: dict[str, list[Doubt]] = {}
+        for doubt in evidence.doubts:
+            if doubt not in out:
+                kinds.setdefault(doubt.id, []).append(doubt)
+        for of_kind in kinds.values():
+            first = of_kind[0]
+            more = f", and {len(of_kind) - 1} like it" if len(of_kind) > 1 else ""
+            wanted = f" (wanted: {first.wanted})" if first.wanted else ""
+            shown.append(f"cannot support: {first.seen}{wanted} at {first.where}{more}")
+    return ["", *(line for text in shown for line in _wrapped(text, width))] if shown else []
+
+
+def _servers(arm: Arm) -> str:
+    counts = ((arm.prefill, "prefill"), (arm.decode, "decode"), (arm.colocated, "colocated"))
     said = " + ".join(f"{count} {role}" for count, role in counts if count) or "servers unknown"
-    return said if servers.gpus is None else f"{said} on {servers.gpus} GPUs"
+    return said if arm.gpus is None else f"{said} on {arm.gpus} GPUs"
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pdlab import preflight, results, status, topology
-from pdlab.evidence import model as evidence
+from pdlab import explanation, preflight, results, status, topology
 from pdlab.ledger import manifest, verify
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "schemas"
@@ -29,7 +28,7 @@ REGISTRY: list[Callable[[], Schemas]] = [
     lambda: {"manifest": manifest.Manifest.model_json_schema()},
     lambda: {"verify-run": verify.RunVerification.model_json_schema()},
     lambda: {"status": status.Status.model_json_schema()},
-    lambda: {"evidence": evidence.Evidence.model_json_schema(mode="serialization")},
+    explanation.schemas,
 ]
 
 

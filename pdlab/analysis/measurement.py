@@ -72,7 +72,8 @@ class Requests:
 class Measurement:
     """One run of one benchmark point. `concurrency` is the closed loop's limit; None: open loop at `rate_s`.
 
-    `input_len` and `output_len` are mean tokens a request; below a range ratio of 1 single requests differ.
+    `input_len` and `output_len` are mean tokens a request; below a range ratio of 1 single requests differ. Then each
+    run draws other lengths, and `asked`, the means of what they are drawn from, is what points have in common.
     """
 
     label: str
@@ -94,12 +95,13 @@ class Measurement:
     engine: EngineView | None = None
     kv: KvFacts = field(default_factory=KvFacts)
     requests: Requests | None = None
+    asked: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def workload(self) -> tuple[float, float]:
         """What points must share to be compared: mean input and output tokens."""
-        return (self.input_len, self.output_len)
+        return self.asked or (self.input_len, self.output_len)
 
     @property
     def output_tok_s(self) -> float:
@@ -134,6 +136,7 @@ def from_point(
     if not point.ok or not point.request_s or point.input_len is None or point.output_len is None:
         return None
     output_len = mean_length(point.output_len, point.range_ratio)
+    asked = (mean_length(point.input_len, point.range_ratio), output_len)
     if point.output_tok_s and (point.range_ratio or 0.0) < 1.0:
         output_len = point.output_tok_s / point.request_s
     return Measurement(
@@ -156,6 +159,7 @@ def from_point(
         engine=engine or engine_view(point),
         kv=kv or KvFacts(),
         requests=requests,
+        asked=asked if (point.range_ratio or 0.0) < 1.0 else None,
     )
 
 

@@ -72,7 +72,7 @@ def flags(point: Measurement, repeats: int = 1) -> tuple[Flag, ...]:
         )
     if point.ttft_ms is None:
         found.append(Flag("no_ttft", "TTFT not recorded", "TTFT", "Time before the first token is unknown."))
-    if point.engine is None and point.servers.disaggregated:
+    if point.servers.disaggregated and (point.engine is None or point.engine.prefill_waiting is None):
         found.append(
             Flag(
                 "engine_not_seen",

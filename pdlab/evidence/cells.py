@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pdlab.analysis.comparison import mean_interval
 from pdlab.analysis.measurement import Measurement
@@ -57,22 +57,40 @@ def samples_of(legs: Iterable[Leg]) -> list[Sample]:
                 point=point,
             )
             made.append(Sample(row, asked.limits, measured.get(point.label), gpus))
-    return _with_bounds(made)
+    return _with_bounds(_with_paths(made))
+
+
+def counting(samples: Iterable[Sample]) -> list[Measurement]:
+    """The points that verdicts rest on, as an analysis wants them."""
+    return [one.measurement for one in samples if one.row.counts and one.measurement is not None]
 
 
 def _with_bounds(samples: Sequence[Sample]) -> list[Sample]:
-    counting = [one.measurement for one in samples if one.row.counts and one.measurement is not None]
     verdicts = {
         (one.point.arm, one.point.repeat, one.point.label): one.verdict
-        for arm in analyse(counting)
+        for arm in analyse(counting(samples))
         for one in arm.points
     }
     made = []
     for one in samples:
         found = verdicts.get((one.row.arm, one.row.repeat, one.row.point.label))
         row = one.row.model_copy(update={"bound": found.name, "bound_words": found.words}) if found else one.row
-        made.append(Sample(row, one.limits, one.measurement, one.gpus))
+        made.append(replace(one, row=row))
     return made
+
+
+def _with_paths(samples: Sequence[Sample]) -> list[Sample]:
+    """What one leg measured of an arm's KV path holds for its other legs, which may not have measured it."""
+    paths: dict[str, float] = {}
+    for one in samples:
+        path = one.measurement.kv.path_gb_s_at_least if one.measurement else None
+        if path is not None:
+            paths[one.row.arm] = max(path, paths.get(one.row.arm, 0.0))
+
+    def told(one: Measurement) -> Measurement:
+        return replace(one, kv=replace(one.kv, path_gb_s_at_least=paths[one.arm])) if one.arm in paths else one
+
+    return [replace(one, measurement=told(one.measurement)) if one.measurement else one for one in samples]
 
 
 def figures_of(point: Point, gpus: int | None) -> dict[str, float]:

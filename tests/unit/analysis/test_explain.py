@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pdlab explain`: the analysis of a finished run, at 80 columns and for programs."""
+"""`pdlab explain`: what a finished run's numbers mean, at 80 columns and for programs."""
 
 from __future__ import annotations
 
@@ -8,23 +8,43 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from pdlab.analysis.goodput import Limits
-from pdlab.analysis.measurement import Servers
-from pdlab.evidence.measured import measurements, servers_of
-from pdlab.explain import document, explain, lines
+from pdlab.analysis.measurement import KvFacts, Servers
+from pdlab.evidence.legs import legs_of
+from pdlab.evidence.measured import kv_facts, measurements, servers_of
+from pdlab.explain import explain, lines
+from pdlab.explanation import explanation, schemas
+from pdlab.point_telemetry import EngineFigures
+from tests.unit.evidence.arms_run_factory import h200_run, seeded_run
 from tests.unit.report import run_folder_factory as factory
 
 LIMITS = Limits(ttft_ms=1000, tpot_ms=30)
 
 
 @pytest.fixture
-def contents(tmp_path: Path):
-    return factory.good_run(tmp_path).read()
+def run(tmp_path: Path):
+    return factory.good_run(tmp_path)
 
 
-def test_a_runs_points_become_measurements_with_per_request_values(contents) -> None:
-    found = measurements(contents)
+@pytest.fixture(scope="module")
+def arms(tmp_path_factory):
+    return legs_of(h200_run(tmp_path_factory.mktemp("runs")))
+
+
+def explained(run, limits: Limits | None = None):
+    return explain(legs_of(run), run.name, limits)
+
+
+def document(run, limits: Limits | None = None):
+    found = explained(run, limits)
+    made = explanation(run.name, found.evidence, found.arms).model_dump(mode="json")
+    return json.loads(json.dumps(made, allow_nan=False))
+
+
+def test_a_runs_points_become_measurements_with_per_request_values(run) -> None:
+    found = measurements(run.read())
     assert [(one.concurrency, one.completed) for one in found] == [(1, 8), (16, 48), (64, 96)]
     for one in found:
         assert len(one.requests.ttft_ms) == len(one.requests.tpot_ms) == one.completed
@@ -33,8 +53,8 @@ def test_a_runs_points_become_measurements_with_per_request_values(contents) -> 
         assert one.servers == Servers(1, 1)
 
 
-def test_what_is_printed_fits_80_columns_and_says_that_it_is_a_rehearsal(contents) -> None:
-    shown = lines(contents, explain(contents, LIMITS))
+def test_what_is_printed_fits_80_columns_and_says_that_it_is_a_rehearsal(run) -> None:
+    shown = lines(explained(run, LIMITS))
     assert max(map(len, shown)) <= 80
     text = "\n".join(shown)
     assert "REHEARSAL" in text
@@ -45,34 +65,66 @@ def test_what_is_printed_fits_80_columns_and_says_that_it_is_a_rehearsal(content
         "closed-loop model",
         "cannot support",
         "TPOT(n) =",
+        "no arm to compare with",
     ):
         assert wanted in text
 
 
-def test_limits_can_be_asked_of_a_finished_run(contents) -> None:
-    (arm,) = explain(contents, LIMITS)
+def test_a_run_of_arms_begins_with_its_verdicts_and_shows_who_wins_where(arms) -> None:
+    shown = lines(explain(arms, "h200"))
+    assert max(map(len, shown)) <= 80
+    text = "\n".join(shown)
+    assert shown[2].startswith("short: Do not use PD: ")
+    assert "rag, good requests/s (TTFT <= 2000 ms, TPOT <= 6 ms)" in shown
+    assert "   load       pd      tp2      dp2  winner" in shown
+    assert "    8/s     7.55     1.11     0.44  -" in shown
+    assert "      1     1.54     2.09     1.58  tp2" in shown
+    assert "highest rate that keeps them: pd 8/s or more, tp2 about 2.6/s, dp2 about 2.4/s" in text
+    assert "     16    2     8.50    1,088     1,109      4.66  prefill-bound" in shown
+    assert "cannot support: 1 run (wanted: 5 runs, interleaved)" in text
+
+
+def test_limits_asked_of_a_run_of_arms_hold_for_every_workload(arms) -> None:
+    text = "\n".join(lines(explain(arms, "h200", Limits(ttft_ms=1000, tpot_ms=8))))
+    assert "rag, good requests/s (TTFT <= 1000 ms, TPOT <= 8 ms)" in text
+    assert "TPOT <= 6 ms" not in text and "TPOT <= 12 ms" not in text
+    # What each request took was kept in the open loops alone.
+    assert "short: Cannot tell: the times of single requests were not kept" in text
+
+
+def test_limits_can_be_asked_of_a_finished_run(run) -> None:
+    (arm,) = explained(run, LIMITS).arms
     assert [one.goodput.attainment for one in arm.points] == [1.0, 1.0, 0.0]
-    (arm,) = explain(contents)
+    (arm,) = explained(run).arms
     assert all(one.goodput is None for one in arm.points)
 
 
-def test_the_document_is_json_and_leaves_the_requests_out(contents) -> None:
-    made = json.loads(json.dumps(document(contents, explain(contents, LIMITS)), allow_nan=False))
-    assert made["run"] == contents.name and made["rehearsal"] is True
+def test_the_document_is_json_and_leaves_the_requests_out(run) -> None:
+    made = document(run, LIMITS)
+    assert made["run"] == run.name and made["rehearsal"] is True
     first = made["arms"][0]["points"][0]
     assert first["point"]["requests"] is None
     assert first["verdict"]["evidence"][0]["side"] == "for"
     assert first["goodput"]["good"] == 8
+    assert len(made["arms"][0]["tpot_residuals_ms"]) == 3
+    assert made["evidence"]["points"][0]["id"] == "pd-r0:c1-n8"
+
+
+@pytest.mark.parametrize("make", [factory.good_run, factory.failed_point_run, factory.veto_run, h200_run, seeded_run])
+def test_the_document_is_what_its_published_schema_says(tmp_path: Path, make) -> None:
+    Draft202012Validator(schemas()["explain"]).validate(document(make(tmp_path), LIMITS))
 
 
 def test_a_failed_point_is_left_out_and_a_run_without_points_says_so(tmp_path: Path) -> None:
-    failed = factory.failed_point_run(tmp_path / "a").read()
-    assert len(measurements(failed)) < len(failed.points)
-    none = factory.veto_run(tmp_path / "b").read()
-    assert lines(none, explain(none))[-1] == "no point of this run has figures to analyse"
+    failed = factory.failed_point_run(tmp_path / "a")
+    assert len(measurements(failed.read())) < len(failed.read().points)
+    assert any(line.startswith("left out: pd-r0:c16-n48") for line in lines(explained(failed)))
+    none = factory.veto_run(tmp_path / "b")
+    assert lines(explained(none))[-1] == "no point of this run has figures to analyse"
 
 
-def test_arrays_that_do_not_match_the_count_are_not_used(contents) -> None:
+def test_arrays_that_do_not_match_the_count_are_not_used(run) -> None:
+    contents = run.read()
     cut = {**contents.points[0].raw, "ttfts": contents.points[0].raw["ttfts"][:-1]}
     points = (replace(contents.points[0], raw=cut), *contents.points[1:])
     assert measurements(replace(contents, points=points))[0].requests is None
@@ -81,3 +133,15 @@ def test_arrays_that_do_not_match_the_count_are_not_used(contents) -> None:
 def test_servers_and_gpus_are_counted_from_the_plan() -> None:
     assert servers_of(factory.plan(rehearsal=False)) == Servers(1, 1, gpus=8)
     assert servers_of({}) == Servers(0, 0)
+
+
+def test_the_kv_cache_and_its_path_are_known_from_what_the_engine_said(arms) -> None:
+    points = arms[0].report.points
+    alone = next(one for one in points if one.label == "prefill-only-c1-n8")
+    found = kv_facts(alone, points, factory.plan())
+    assert found == KvFacts(131072, 57.5, 65536)
+    silent = alone.model_copy(update={"engine": None})
+    assert kv_facts(silent, [silent], {}) == KvFacts(None, None, None)
+    # A point that shared the path with other requests does not show what it carries alone.
+    busy = alone.model_copy(update={"concurrency": 16, "engine": EngineFigures(kv_transfer_gb_s=57.5)})
+    assert kv_facts(busy, [busy], {}).path_gb_s_at_least is None
