@@ -76,7 +76,7 @@ def test_colocated_servers_are_told_what_would_have_to_be_measured() -> None:
 
 
 def test_a_good_point_has_no_flag_and_unlike_points_are_called_that() -> None:
-    good = point(requested=1000, completed=1000, engine=EngineView())
+    good = point(requested=1000, completed=1000, engine=EngineView(prefill_waiting=0.0))
     assert [flag.id for flag in flags(good, repeats=5)] == []
     assert [flag.id for flag in unlike(good, point(input_len=9))] == ["unlike_lengths"]
     assert [flag.id for flag in unlike(good, point(concurrency=9))] == ["unlike_load"]
