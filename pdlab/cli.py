@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 
 from pdlab import __version__
-from pdlab.collection import resolve_inventory
+from pdlab.collection import resolve_extra_vars, resolve_inventory
 from pdlab.exit_codes import Exit
 from pdlab.runner import Outcome, PlaybookOptions
 from pdlab.session import Session, play_quietly
@@ -79,6 +79,7 @@ def options_of(
     """The user's options as ansible-playbook takes them. Ends the program when the inventory is not there."""
     try:
         path = resolve_inventory(inventory)
+        variables = resolve_extra_vars(extra_vars or ())
     except FileNotFoundError as error:
         fail(str(error), Exit.USAGE)
     return PlaybookOptions(
@@ -86,7 +87,7 @@ def options_of(
         limit=limit,
         tags=tags,
         skip_tags=skip_tags,
-        extra_vars=tuple(extra_vars or ()),
+        extra_vars=variables,
         check=check,
         diff=diff,
         verbosity=verbose,
@@ -425,7 +426,7 @@ def bench_arms(
                 search=False,
                 inventory=str(options.inventory),
                 limit=limit,
-                extra_vars=extra_vars,
+                extra_vars=list(options.extra_vars),
                 resident=resident,
             )
             folder = begin(runs_dir, document)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -40,3 +41,17 @@ def resolve_inventory(name: str | None) -> Path:
         return shipped
     known = ", ".join(sorted(path.name for path in inventories().iterdir() if path.is_dir()))
     raise FileNotFoundError(f"inventory {name}: no such file or directory; pdlab ships: {known}")
+
+
+def resolve_extra_vars(written: Iterable[str]) -> tuple[str, ...]:
+    """The values of -e, files among them (`@FILE`) by their whole path: ansible-playbook runs in another directory.
+
+    Raises FileNotFoundError for a file that is not there.
+    """
+    resolved = []
+    for value in written:
+        path = Path(value[1:]).expanduser() if value.startswith("@") else None
+        if path is not None and not path.is_file():
+            raise FileNotFoundError(f"-e {value}: no such file (looked in {Path.cwd()})")
+        resolved.append(f"@{path.resolve()}" if path is not None else value)
+    return tuple(resolved)

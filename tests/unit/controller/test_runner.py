@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pdlab import runner
-from pdlab.collection import resolve_inventory
+from pdlab.collection import resolve_extra_vars, resolve_inventory
 from pdlab.failures import failure_lines, first_line
 from pdlab.runner import Cancellation, Outcome, PlaybookOptions, TaskResult
 
@@ -121,3 +121,13 @@ def test_an_inventory_is_found_by_path_and_by_the_name_of_a_shipped_one(tmp_path
     assert resolve_inventory(str(tmp_path)) == tmp_path
     with pytest.raises(FileNotFoundError, match=r"pdlab ships: .*local"):
         resolve_inventory("nowhere")
+
+
+def test_a_file_of_variables_is_found_from_where_the_user_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "layer.yml").write_text("pd_rehearsal: true\n")
+    monkeypatch.chdir(tmp_path)
+    assert resolve_extra_vars(["@layer.yml", "a=b"]) == (f"@{tmp_path}/layer.yml", "a=b")
+    with pytest.raises(FileNotFoundError, match=r"-e @other\.yml: no such file"):
+        resolve_extra_vars(["@other.yml"])
