@@ -17,7 +17,7 @@ def unlike_reasons(legs: Sequence[Leg]) -> list[str]:
     held against anyone."""
     found = [
         _differing(what, legs, fact)
-        for what, fact in (("rehearsal", rehearsal), ("model", model), ("engine", engine), ("GPUs", gpus))
+        for what, fact in (("kind of run", rehearsal), ("model", model), ("engine", engine), ("GPUs", gpus))
     ]
     return [reason for reason in (*found, *_unlike_workloads(legs)) if reason]
 
