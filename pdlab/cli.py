@@ -594,6 +594,27 @@ def dry_run_on(document: dict[str, Any], written: list[str]) -> DryRun:
     return run
 
 
+@app.command()
+def monitoring(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write them to.")],
+    inventory: Inventory = None,
+    limit: Limit = None,
+    extra_vars: ExtraVars = None,
+) -> None:
+    """Write files for a Prometheus and a Grafana of your own: whom to ask, alerts, a dashboard. Touches no host."""
+    from pdlab.monitoring import notes, write_files
+
+    plan = plan_of(options_of(inventory, limit=limit, extra_vars=extra_vars))
+    try:
+        written = write_files(plan, output)
+    except OSError as error:
+        fail(f"{error.filename or output}: {error.strerror}; name a folder that you can write to", Exit.USAGE)
+    for path, changed in written.items():
+        out.print(f"{'written' if changed else 'as it was'}: {path}", soft_wrap=True, markup=False)
+    for line in notes(plan, output):
+        out.print(line, soft_wrap=True, markup=False)
+
+
 @app.command("record-box")
 def record_box(
     directory: Annotated[Path, typer.Option("--output", "-o", help="A new directory for the recording.")],
@@ -797,7 +818,7 @@ def undo(
     force: Annotated[bool, typer.Option("--force", help="Also values that somebody has changed since.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put back the hosts' settings that pdlab changed (pd_host). Packages, services and files of pdlab stay."""
+    """Put back the hosts' settings that pdlab changed (pd_host), and remove its Prometheus. All else of pdlab stays."""
     from pdlab.host_undo import undone, undone_lines
 
     options = options_of(inventory, limit=limit, extra_vars=extra_vars, check=check)

@@ -242,6 +242,21 @@ class Arm(_Model):
     fingerprint: str
 
 
+class Monitoring(_Model):
+    """Prometheus: whether pdlab installs one, on which host and where it listens, and how often it asks.
+
+    `gpu_exporter_port`: where dcgm-exporter listens on each host; null: nowhere.
+    """
+
+    install: bool = False
+    host: str | None = None
+    address: str = "127.0.0.1"
+    port: Port = 9090
+    interval_s: int = 5
+    retention_days: int = 15
+    gpu_exporter_port: Port | None = None
+
+
 class Plan(_Model):
     """What runs where, with every default derived. `arm`: whose plan it is, null when it is no arm's."""
 
@@ -260,3 +275,4 @@ class Plan(_Model):
     benchmark: Benchmark
     arm: str | None = None
     arms: list[Arm] = []
+    monitoring: Monitoring = Monitoring()

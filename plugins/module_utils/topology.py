@@ -38,6 +38,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import (
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_arms import others_on, resolve_arms
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_engine import equip
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars, expand_home, resolve_hosts
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_monitoring import resolve_monitoring
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_ports import (
     Ports,
     claim_given,
@@ -120,6 +121,7 @@ def resolve_one(
     _check_oracle(given, drafts, faults)
     _check_pythonpath(drafts, router, resolved_hosts, faults)
     ports = _claimed(drafts, router, faults)
+    monitoring = resolve_monitoring(given, router, resolved_hosts, used, ports, faults)
     benchmark = resolve_benchmark(variables.get(BENCHMARK), presets or {}, faults)
     model_paths = _model_paths(given, hosts, resolved_hosts, used, faults)
     if len(faults):
@@ -147,6 +149,7 @@ def resolve_one(
         "answers": _answers(given, dummy),
         "oracle": {"enabled": _is_pd(drafts), "lengths": "auto", **given.get("pd_oracle", {})},
         "benchmark": benchmark,
+        "monitoring": monitoring,
     }
     return plan, []
 
@@ -158,9 +161,9 @@ def gate_host(servers: Sequence[Mapping[str, Any]]) -> str:
 
 
 def part_of(plan: Plan, host: str) -> dict[str, Any]:
-    """What concerns one host of a plan: {"servers", "router" or None, "gate": bool, "host", "probes", "others"}.
+    """What concerns one host of a plan: {"servers", "router" or None, "gate": bool, "host", "probes", "others", "monitoring"}.
 
-    `others`: services of other arms, which must not run beside this one's.
+    `others`: services of other arms, which must not run beside this one's. `monitoring`: whether Prometheus runs here.
     """
     router = plan["router"]
     return {
@@ -170,6 +173,7 @@ def part_of(plan: Plan, host: str) -> dict[str, Any]:
         "host": plan["hosts"].get(host),
         "probes": probe_options(plan, host),
         "others": others_on(plan, host),
+        "monitoring": plan["monitoring"]["install"] and plan["monitoring"]["host"] == host,
     }
 
 

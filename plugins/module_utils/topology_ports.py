@@ -20,6 +20,8 @@ NCCL_BASE = {PREFILL: 21000, COLOCATED: 21000, DECODE: 21001, "reference": 21009
 BOOTSTRAP_BASE = 8998
 ROUTER_PORT = 8000
 PROMETHEUS_PORT = 29001
+# Where a Prometheus that pdlab installs listens: its own default.
+MONITORING_PORT = 9090
 STEP = 10
 # With DP attention SGLang opens these beside --port (server_args.py, PortArgs).
 DP_ATTENTION_OFFSETS = (233, 234, 235, 236, 237, 239)

@@ -401,6 +401,18 @@ SHARED: dict[str, Check] = {
     ),
     ARMS: arms(),
     ARM: shapes.text("pd"),
+    "pd_monitoring": shapes.mapping(
+        {
+            "install": shapes.boolean(),
+            "host": shapes.text("box1"),
+            "address": shapes.ip_address("127.0.0.1"),
+            "port": PORT,
+            "interval_s": shapes.integer(1, 300, unit="seconds,"),
+            "retention_days": shapes.integer(1, 3650, unit="days,"),
+            "gpu_exporter_port": PORT,
+        },
+        hints={"enabled": "did you mean install?", "dcgm_port": "did you mean gpu_exporter_port?"},
+    ),
 }
 
 

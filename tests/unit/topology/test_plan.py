@@ -189,6 +189,7 @@ def test_a_host_that_runs_nothing_needs_no_address(gpu_box: dict[str, Any], plan
         "host": plan["hosts"]["spare"],
         "probes": {"kv": None, "collectives": None},
         "others": [],
+        "monitoring": False,
     }
 
 
