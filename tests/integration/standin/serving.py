@@ -3,7 +3,7 @@
 
 It answers /ready, /health and /liveness, and /echo with its own argv and environment as JSON. Variables steer it:
 STANDIN_CRASH (print this, with \\n for a line break, and die), STANDIN_CRASH_AFTER_S, STANDIN_READY_AFTER_S, STANDIN_CHILD (leave a child that
-outlives it), STANDIN_NO_READY (this "version" does not know /ready).
+outlives it), STANDIN_NO_READY (this "version" does not know /ready), STANDIN_METRICS (a file that /metrics answers with).
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ def option(name: str, default: str) -> str:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
+        if self.path == "/metrics" and os.environ.get("STANDIN_METRICS"):
+            with open(os.environ["STANDIN_METRICS"], "rb") as stream:
+                self.answer(200, stream.read(), "text/plain; version=0.0.4; charset=utf-8")
+            return
         late = time.monotonic() - BEGAN < float(os.environ.get("STANDIN_READY_AFTER_S", "0"))
         if self.path == "/echo":
             status, body = 200, {"argv": ARGV, "environment": ENVIRONMENT, "pid": os.getpid()}
@@ -39,8 +43,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             status, body = (503 if late else 200), {}
         else:
             status, body = 404, {}
-        data = json.dumps(body).encode()
+        self.answer(status, json.dumps(body).encode(), "application/json")
+
+    def answer(self, status: int, data: bytes, kind: str) -> None:
         self.send_response(status)
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

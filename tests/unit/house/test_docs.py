@@ -143,6 +143,7 @@ def test_the_inventory_page_has_every_variable_and_no_other() -> None:
         ("pd_engine", keys_of(variables.PER_HOST["pd_engine"])),
         ("pd_host", keys_of(variables.PER_HOST["pd_host"])),
         ("pd_benchmark", benchmark_keys() | set(WORKLOADS)),
+        ("pd_monitoring", keys_of(variables.SHARED["pd_monitoring"])),
     ],
 )
 def test_the_inventory_page_has_every_key_of_a_variable_and_no_other(title: str, keys: set[str]) -> None:
@@ -180,6 +181,12 @@ def test_the_inventory_page_has_every_kernel_parameter_with_its_reason_and_no_ot
 def test_the_undo_page_names_every_file_that_pdlab_writes_outside_its_root() -> None:
     text = (DOCS / "undo.md").read_text()
     assert not [path for path in OWN_FILES if f"| `{path}` |" not in text]
+
+
+def test_the_monitoring_page_names_every_alert_and_no_other() -> None:
+    rules = (CHECKOUT / "roles" / "observability" / "files" / "pdlab-rules.yml").read_text()
+    table = rows(section((DOCS / "monitoring.md").read_text(), "Alerts"), 3)
+    assert [row[0].strip("`") for row in table] == re.findall(r"- alert: (\w+)", rules)
 
 
 def test_every_whole_inventory_in_the_documentation_is_without_a_fault() -> None:
