@@ -161,7 +161,7 @@ def gate_host(servers: Sequence[Mapping[str, Any]]) -> str:
 
 
 def part_of(plan: Plan, host: str) -> dict[str, Any]:
-    """What concerns one host of a plan: {"servers", "router" or None, "gate": bool, "host", "probes", "others", "monitoring"}.
+    """What of a plan concerns one host: {"servers", "router" or None, "gate", "host", "probes", "others", "monitoring"}.
 
     `others`: services of other arms, which must not run beside this one's. `monitoring`: whether Prometheus runs here.
     """
