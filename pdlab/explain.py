@@ -54,6 +54,7 @@ def lines(explained: Explained, width: int = WIDTH) -> list[str]:
         analysed = next((one for one in explained.arms if one.arm == arm.name), None)
         if analysed is not None:
             shown += _arm(arm, analysed, evidence, width)
+    shown += _advice(evidence, width)
     shown += [] if len(evidence.arms) > 1 else compared
     return [*shown, *_doubts(evidence, width)]
 
@@ -195,6 +196,11 @@ def _curves(arm: ArmAnalysis, width: int) -> list[str]:
         f"decoding on a server, off by {tpot.worst:.0%} at most"
     )
     return [*_wrapped(text if tpot.checked else f"{text}; nothing is left to check it against", width)]
+
+
+def _advice(evidence: Evidence, width: int) -> list[str]:
+    rows = [f"{row.workload}, {row.arm} at {load_words(row.load)}: {row.words}" for row in evidence.advice]
+    return ["", *(line for text in rows for line in _wrapped(text, width))] if rows else []
 
 
 def _doubts(evidence: Evidence, width: int) -> list[str]:

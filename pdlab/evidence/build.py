@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pdlab.analysis.goodput import Limits
 from pdlab.analysis.rate_search import HighestRate
+from pdlab.evidence.advice import advice_of
 from pdlab.evidence.cells import cells_of, samples_of
 from pdlab.evidence.comparisons import comparisons_of
 from pdlab.evidence.doubts import doubts_of
@@ -62,6 +63,7 @@ def build_evidence(
         winners=winners,
         verdicts=verdicts,
         doubts=[*(doubts if allow_unlike else []), *doubts_of(samples)],
+        advice=[] if refused else advice_of(samples, arms),
         refused=refused,
     )
 

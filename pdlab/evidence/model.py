@@ -171,6 +171,23 @@ class Doubt(_Model):
     wanted: str
 
 
+class AdviceRow(_Model):
+    """A number for the next deployment, from one load of one arm (the first repeat), between `low` and `high`.
+
+    `guess` is the model's value; where that is off the measured range, `words` says so. `id`: one_prefill_more,
+    one_decode_more and copies (a ratio of rates, tok/s), prefill_servers, breakeven_output_len (tokens).
+    """
+
+    id: str
+    workload: str
+    load: Load
+    arm: str
+    low: float | None
+    high: float | None
+    guess: float | None
+    words: str
+
+
 class Evidence(_Model):
     """Everything that one or more runs show."""
 
@@ -186,4 +203,5 @@ class Evidence(_Model):
     winners: list[WinnerCell]
     verdicts: list[VerdictRow]
     doubts: list[Doubt]
+    advice: list[AdviceRow] = Field(default_factory=list)
     refused: list[str] = Field(default_factory=list, description="Why runs were not put side by side.")

@@ -10,9 +10,11 @@ import json
 import math
 import random
 from collections.abc import Collection, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import yaml
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
 
 from pdlab.results import percentile
@@ -33,7 +35,10 @@ PROMPTS = 40
 
 
 def arm_plan(arm: str, points: Sequence[Mapping[str, Any]], rehearsal: bool = False) -> dict[str, Any]:
-    """The plan of one arm on two GPUs: pd (a prefill and a decode server), tp2 (one server), dp2 (two servers)."""
+    """The plan of one arm on two GPUs: pd (a prefill and a decode server), tp2 (one server), dp2 (two servers).
+
+    pd8 and tp4 are the campaign's: a prefill and a decode server on four GPUs each, one server on four.
+    """
 
     def gpus(*numbers: int) -> dict[str, Any]:
         chips: dict[str, Any] = {"device": "cuda", "gpus": list(numbers), "numa_node": 0, "args": {}, "env": {}}
@@ -49,6 +54,11 @@ def arm_plan(arm: str, points: Sequence[Mapping[str, Any]], rehearsal: bool = Fa
             factory.server("colocated-0", "colocated", 30000, **gpus(0)),
             factory.server("colocated-1", "colocated", 30001, **gpus(1)),
         ],
+        "pd8": [
+            factory.server("prefill-0", "prefill", 30000, **gpus(0, 1, 2, 3)),
+            factory.server("decode-0", "decode", 30001, **gpus(4, 5, 6, 7)),
+        ],
+        "tp4": [factory.server("colocated-0", "colocated", 30000, **gpus(0, 1, 2, 3))],
     }[arm]
     made = factory.plan(rehearsal)
     made["router"]["workers"] = [
@@ -337,3 +347,42 @@ def _kv_of(asked: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, float
     tokens = line["total_input_tokens"]
     found = {"prompt_tokens": tokens, "kv_transfer_bytes": tokens * 131072.0}
     return {**found, "kv_transfer_gb_s": 57.5} if (asked["concurrency"], asked["input_len"]) == (1, 4096) else found
+
+
+# --- the campaign ------------------------------------------------------------------------------------------------
+
+CAMPAIGN = "rtx-pro-6000-campaign.yml"
+# 60544 bytes a prompt token at most, over a path of 0.1 GB/s at least: the baseline's assumptions.
+CAMPAIGN_KV = {"kv_transfer_bytes": 60544.0, "prompt_tokens": 1, "kv_transfer_gb_s": 0.1}
+
+
+def campaign_run(runs_dir: Path, name: str = RUN_NAME) -> RunFolder:
+    """The hand-made campaign's table as a run of arms pd8 and tp4: one run of each, figures as it noted them.
+
+    A latency whose kind it did not note stands as a mean. It noted tok/s; requests/s are these over the mean length.
+    """
+    text = (resources.files("pdlab.bench") / "baselines" / CAMPAIGN).read_text(encoding="utf-8")
+    run = ArmsRun(runs_dir, ("pd8", "tp4"), 1, name=name)
+    for arm, column in (("pd8", "pd"), ("tp4", "tp4")):
+        lines, engine = [], {}
+        for row in yaml.safe_load(text)["points"]:
+            workload = {"workload": "campaign", "input_len": 256, "output_len": 128, "limits": []}
+            asked = {**planned(workload, row["prompts"], 1, row["concurrency"], prefix=False), "range_ratio": 0.0}
+            figures = row[column]
+            latencies = {
+                f"mean_{kind}": next((value for value in figures[kind].values() if value is not None), 0.0)
+                for kind in ("ttft_ms", "tpot_ms")
+            }
+            rate = figures["output_tok_s"] / 64.5
+            line = {
+                "duration": row["prompts"] / rate,
+                "completed": row["prompts"],
+                "output_throughput": figures["output_tok_s"],
+                "request_throughput": rate,
+                "total_output_tokens": round(row["prompts"] * 64.5),
+                **latencies,
+            }
+            lines.append((asked, line))
+            engine[asked["label"]] = CAMPAIGN_KV if column == "pd" else {}
+        run.leg(arm, 1, lines, engine=engine)
+    return run.end()

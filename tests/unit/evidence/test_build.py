@@ -11,7 +11,7 @@ import pytest
 from pdlab.evidence.build import build_evidence
 from pdlab.evidence.legs import legs_of
 from pdlab.evidence.model import Evidence, Load
-from tests.unit.evidence.arms_run_factory import h200_run, seeded_run
+from tests.unit.evidence.arms_run_factory import campaign_run, h200_run, seeded_run
 from tests.unit.report import run_folder_factory as factory
 
 
@@ -107,3 +107,11 @@ def test_legs_that_are_missing_or_damaged_leave_the_others(tmp_path: Path) -> No
 def test_the_document_goes_through_json_unchanged(seeded) -> None:
     found = evidence_of(seeded)
     assert Evidence.model_validate_json(found.model_dump_json()) == found
+
+
+def test_lengths_that_are_drawn_still_make_one_sweep(tmp_path: Path) -> None:
+    cells = evidence_of(campaign_run(tmp_path)).cells
+    # Repeats and loads draw other lengths; the loads below and above are still this sweep's own.
+    assert {cell.workload for cell in cells} == {"campaign"}
+    legs = legs_of(campaign_run(tmp_path / "again"))
+    assert len({one.workload for leg in legs for one in leg.measurements}) == 1
