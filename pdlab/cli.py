@@ -25,6 +25,7 @@ from pdlab.session import Session, play_quietly
 from pdlab.store import RunFolder, StoreError
 
 if TYPE_CHECKING:
+    from pdlab.analysis.goodput import Limits
     from pdlab.dry_run import DryRun
 
 app = typer.Typer(
@@ -34,8 +35,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+# No emoji: `:label:` in an id or in a log is text.
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False)
 
 Inventory = Annotated[
     str | None, typer.Option("--inventory", "-i", help="Inventory directory or file. Default: this machine's CPU.")
@@ -710,7 +712,8 @@ def report(
 
 @app.command()
 def explain(
-    run: Annotated[str, typer.Argument(help="A run's name, its id, a path, or `latest`.")] = "latest",
+    run: Annotated[str, typer.Argument(help="A run's name, its id, a path, or `latest`; or a figure's id.")] = "latest",
+    figure: Annotated[str | None, typer.Argument(help="A figure's id, as in pd-r0:c16-n48:ttft_ms.p50.")] = None,
     ttft_ms: Annotated[float | None, typer.Option("--ttft-ms", min=0, help="Limit: time to the first token.")] = None,
     tpot_ms: Annotated[float | None, typer.Option("--tpot-ms", min=0, help="Limit: time per output token.")] = None,
     e2e_ms: Annotated[float | None, typer.Option("--e2e-ms", min=0, help="Limit: time of a whole request.")] = None,
@@ -720,24 +723,51 @@ def explain(
     """What a run's numbers mean: verdicts, who wins where, what binds each load, what they support.
 
     Limits given here replace those that workloads state; no new measurement is needed.
+    With the id of a figure (they are in every report): where that one number comes from, down to the raw lines.
     """
     from pdlab.analysis.goodput import Limits
+    from pdlab.evidence.figure_ids import looks_like_id
     from pdlab.evidence.legs import legs_of
     from pdlab.explain import explain as explained
     from pdlab.explain import lines
     from pdlab.explanation import explanation
 
+    limits = Limits(ttft_ms, tpot_ms, e2e_ms)
+    asked = None if limits == Limits() else limits
+    words = [run] if figure is None else [run, figure]
+    ids = [word for word in words if looks_like_id(word)]
+    if figure is not None and len(ids) != 1:
+        fail(f"explain takes a run and the id of one figure; of {' and '.join(words)} {len(ids)} are ids", Exit.USAGE)
+    if ids:
+        explain_figure(runs_dir, next((word for word in words if word not in ids), "latest"), ids[0], asked, as_json)
     try:
         folder = RunFolder.find(runs_dir, run)
     except StoreError as error:
         fail(str(error), Exit.USAGE)
-    limits = Limits(ttft_ms, tpot_ms, e2e_ms)
-    found = explained(legs_of(folder), folder.run_name, None if limits == Limits() else limits)
+    found = explained(legs_of(folder), folder.run_name, asked)
     if as_json:
         print_json(explanation(folder.run_name, found.evidence, found.arms).model_dump(mode="json"))
     else:
         for line in lines(found, min(out.width, 100)):
             out.print(line, markup=False, soft_wrap=True)
+
+
+def explain_figure(runs_dir: Path, run: str, id: str, limits: Limits | None, as_json: bool) -> NoReturn:
+    """Where one figure comes from. Ends the program: status 9 when it does not follow from its raw lines."""
+    from pdlab.evidence.figure_ids import FigureIdError
+    from pdlab.ledger.explained import lines
+    from pdlab.ledger.figures import FigureError, Ledger
+
+    try:
+        found = Ledger(RunFolder.find(runs_dir, run), limits).explain(id)
+    except (StoreError, FigureIdError, FigureError) as error:
+        fail(str(error), Exit.USAGE)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        for line in lines(found, min(out.width, 100)):
+            out.print(line, markup=False, soft_wrap=True)
+    raise typer.Exit(int(Exit.OK if found.agrees and found.intact else Exit.ALTERED))
 
 
 @app.command("verify-run")

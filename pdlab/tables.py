@@ -241,7 +241,9 @@ def changes_table(changes: list[Change], width: int = WIDTH) -> RenderableType:
 def plain(renderable: RenderableType, width: int = WIDTH) -> str:
     """The same as text without any control code."""
     stream = StringIO()
-    console = Console(file=stream, width=width, force_terminal=False, color_system=None, legacy_windows=False)
+    console = Console(
+        file=stream, width=width, force_terminal=False, color_system=None, legacy_windows=False, emoji=False
+    )
     console.print(renderable)
     return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
 

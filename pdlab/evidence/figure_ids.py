@@ -7,6 +7,7 @@ An id is some parts with colons between them:
     run:LEG:FIELD                             one of the run's other figures, as in run:pd-r1:kv_transfer.bytes
     goodput:LEG:LABEL:LIMITS                  good requests per second of one point
     cell:ARM:WORKLOAD:LOAD:FIELD              a mean over an arm's repeats at one load
+    time:ARM:WORKLOAD:LOAD:PART               ms of a mean request, PART is queue, prefill, transfer, decode or unknown
     compare:WORKLOAD:LOAD:QUANTITY:A:B        arm A against arm B
     rate:ARM:WORKLOAD:LIMITS                  the highest rate that keeps the limits
     winner:WORKLOAD:LOAD:LIMITS[:ARM]         who wins at one load; with ARM, that arm's goodput there
@@ -89,6 +90,19 @@ class CellFigure:
 
 
 @dataclass(frozen=True)
+class TimeFigure:
+    """The part of a mean request's time that goes into one thing."""
+
+    arm: str
+    workload: str
+    load: Load
+    part: str
+
+    def __str__(self) -> str:
+        return _joined("time", self.arm, self.workload, load_word(self.load), self.part)
+
+
+@dataclass(frozen=True)
 class CompareFigure:
     """One quantity of arm `a` against arm `b` at one load."""
 
@@ -140,10 +154,18 @@ class VerdictFigure:
 
 
 Figure = (
-    PointFigure | RunFigure | GoodputFigure | CellFigure | CompareFigure | RateFigure | WinnerFigure | VerdictFigure
+    PointFigure
+    | RunFigure
+    | GoodputFigure
+    | CellFigure
+    | TimeFigure
+    | CompareFigure
+    | RateFigure
+    | WinnerFigure
+    | VerdictFigure
 )
 
-KINDS = ("run", "goodput", "cell", "compare", "rate", "winner", "verdict")
+KINDS = ("run", "goodput", "cell", "time", "compare", "rate", "winner", "verdict")
 
 
 def point_figure(leg: str, label: str, field: str) -> str:
@@ -164,6 +186,11 @@ def goodput_figure(leg: str, label: str, limits: LimitSet) -> str:
 def cell_figure(arm: str, workload: str, load: Load, field: str) -> str:
     """cell:ARM:WORKLOAD:LOAD:FIELD."""
     return str(CellFigure(arm, workload, load, field))
+
+
+def time_figure(arm: str, workload: str, load: Load, part: str) -> str:
+    """time:ARM:WORKLOAD:LOAD:PART."""
+    return str(TimeFigure(arm, workload, load, part))
 
 
 def compare_figure(workload: str, load: Load, quantity: str, a: str, b: str) -> str:
@@ -202,8 +229,8 @@ def limits_word(limits: LimitSet) -> str:
 
 
 def looks_like_id(text: str) -> bool:
-    """Whether a command's argument means a figure: runs and paths of runs have no colon as a rule."""
-    return ":" in text
+    """Whether a command's argument means a figure, not a run: it has colons, and is no path."""
+    return ":" in text and "/" not in text
 
 
 def parse(text: str) -> Figure:
@@ -231,6 +258,8 @@ def _read(parts: list[str]) -> Figure | None:
             return GoodputFigure(leg, label, _limits(limits))
         case "cell", [arm, workload, load, field]:
             return CellFigure(arm, workload, _load(load), field)
+        case "time", [arm, workload, load, part]:
+            return TimeFigure(arm, workload, _load(load), part)
         case "compare", [workload, load, quantity, a, b]:
             return CompareFigure(workload, _load(load), quantity, a, b)
         case "rate", [arm, workload, limits]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pdlab.evidence.figure_ids import cell_figure, point_figure
+from pdlab.evidence.figure_ids import cell_figure, time_figure
 from pdlab.evidence.model import Cell, PointRow
 from pdlab.report.loads import load_key
 from pdlab.results import Point
@@ -67,47 +67,34 @@ def _request_time(cell: Cell, rows: Sequence[PointRow], alone: Cell | None) -> R
     ttft, whole = cell.figures.get("ttft_ms.mean"), cell.figures.get("e2e_ms.mean")
     if ttft is None or whole is None or whole.mean < ttft.mean:
         return None
+    first, why = _before_first_token(rows, ttft.mean, alone)
+    known = {**first, DECODE: whole.mean - ttft.mean}
+    parts = tuple(
+        Part(name, ms, time_figure(cell.arm, cell.workload, cell.load, name)) for name, ms in known.items() if ms > 0
+    )
+    return RequestTime(cell, whole.mean, cell_figure(cell.arm, cell.workload, cell.load, "e2e_ms.mean"), parts, why)
 
-    def figure(field: str) -> str:
-        return cell_figure(cell.arm, cell.workload, cell.load, field)
 
-    first, why = _before_first_token(cell, rows, ttft.mean, alone, figure("ttft_ms.mean"))
-    parts = [*first, Part(DECODE, whole.mean - ttft.mean, figure("e2e_ms.mean"))]
-    return RequestTime(cell, whole.mean, figure("e2e_ms.mean"), tuple(part for part in parts if part.ms > 0), why)
-
-
-def _before_first_token(
-    cell: Cell, rows: Sequence[PointRow], ttft: float, alone: Cell | None, figure: str
-) -> tuple[list[Part], str]:
-    """TTFT in parts, and why one is unknown. The parts add up to it."""
+def _before_first_token(rows: Sequence[PointRow], ttft: float, alone: Cell | None) -> tuple[dict[str, float], str]:
+    """TTFT in parts by name, ms, and why one is unknown. The parts add up to it."""
     queue = _mean([_queue_ms(row.point) for row in rows])
     transfer = _mean([_transfer_ms(row.point) for row in rows])
-    engine = point_figure(rows[0].leg, rows[0].point.label, "engine.prefill_waiting") if rows else figure
-    moved = point_figure(rows[0].leg, rows[0].point.label, "engine.kv_transfer_ms") if rows else figure
     lone = alone.figures.get("ttft_ms.mean") if alone else None
     if queue is None:
         if lone is None:
-            return [
-                Part(UNKNOWN, ttft, figure)
-            ], "the engine's queues were not recorded and no lone request was measured"
+            return {UNKNOWN: ttft}, "the engine's queues were not recorded and no lone request was measured"
         # A lone request waits for nobody: its TTFT is prefill, and the transfer where there is one.
         least = min(lone.mean, ttft)
         return (
-            [Part(PREFILL, least, cell_figure(cell.arm, cell.workload, alone.load, "ttft_ms.mean") if alone else figure),
-             Part(UNKNOWN, ttft - least, figure)],
+            {PREFILL: least, UNKNOWN: ttft - least},
             "the engine's queues were not recorded: prefill is the TTFT of a lone request, transfer included, the rest "
             "may be any kind of waiting",
-        )  # fmt: skip
+        )
     queue = min(queue, ttft)
     transfer = min(transfer or 0.0, ttft - queue)
     rest = ttft - queue - transfer
     prefill = rest if lone is None else min(rest, lone.mean)
-    parts = [
-        Part(QUEUE, queue, engine),
-        Part(PREFILL, prefill, figure),
-        Part(TRANSFER, transfer, moved),
-        Part(UNKNOWN, rest - prefill, figure),
-    ]
+    parts = {QUEUE: queue, PREFILL: prefill, TRANSFER: transfer, UNKNOWN: rest - prefill}
     return parts, "" if rest <= prefill else "no metric of the engine explains this part of TTFT"
 
 
