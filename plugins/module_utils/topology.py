@@ -115,7 +115,7 @@ def resolve_one(
     rules.gpus_are_sound(drafts, device, faults)
     rules.parallelism_fits(drafts, device, faults)
     rules.kv_layouts_agree(drafts, faults)
-    rules.weights_agree(drafts, given.get("pd_answers"), faults)
+    rules.weights_agree(drafts, given.get("pd_answers"), given.get("pd_oracle", {}).get("enabled"), faults)
     equipment = equip(drafts, given, device, resolved_hosts, engine_versions or {}, faults)
     _check_router_address(router, drafts, used, faults)
     _check_oracle(given, drafts, faults)
@@ -147,7 +147,7 @@ def resolve_one(
         "reference": _reference(drafts, given, device, resolved_hosts, model_paths, ports),
         **equipment,
         "answers": _answers(given, dummy),
-        "oracle": {"enabled": _is_pd(drafts), "lengths": "auto", **given.get("pd_oracle", {})},
+        "oracle": {"enabled": _is_pd(drafts) and not dummy, "lengths": "auto", **given.get("pd_oracle", {})},
         "benchmark": benchmark,
         "monitoring": monitoring,
     }

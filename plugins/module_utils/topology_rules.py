@@ -173,8 +173,8 @@ def has_dummy_weights(drafts: Sequence[Draft]) -> bool:
     return any(str(draft.get("args", {}).get(LOAD_FORMAT)).lower() == DUMMY for draft in drafts)
 
 
-def weights_agree(drafts: Sequence[Draft], answers: Any, faults: Faults) -> None:
-    """Random weights in all servers or in none; and no answer of theirs can be right."""
+def weights_agree(drafts: Sequence[Draft], answers: Any, oracle: Any, faults: Faults) -> None:
+    """Random weights in all servers or in none; no answer of theirs can be right, and equal ones prove nothing."""
     if not has_dummy_weights(drafts):
         return
     for draft in drafts:
@@ -184,6 +184,9 @@ def weights_agree(drafts: Sequence[Draft], answers: Any, faults: Faults) -> None
     if answers:
         problem = "cannot be right: with load-format dummy the weights are random"
         faults.add("pd_answers", problem, "write `pd_answers: null` (none is asked then), or remove load-format")
+    if oracle:
+        problem = "proves nothing: with load-format dummy another prompt gives the same answer"
+        faults.add("pd_oracle.enabled", problem, "remove it, or take a model with real weights")
 
 
 def kv_layouts_agree(drafts: Sequence[Draft], faults: Faults) -> None:

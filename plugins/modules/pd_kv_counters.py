@@ -32,6 +32,12 @@ options:
       - The RV(after) of an earlier call. Without it the counters are only read, and C(bytes) counts since the
         servers started.
     type: dict
+  ask:
+    description:
+      - Requests to send between two readings of this call, for a model of which nothing else can be asked. O(before)
+        means nothing then.
+      - C(url) of the router, C(count) of prompts and C(tokens) of each, of random token IDs.
+    type: dict
   timeout_s:
     description: Time limit of one request, in seconds.
     type: float
@@ -120,13 +126,20 @@ why:
   type: str
 """
 
+import random
+import time
 from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pdlab.pdlab.plugins.module_utils import kv_metrics, nvlink_counters
+from ansible_collections.pdlab.pdlab.plugins.module_utils import http_json, kv_metrics, nvlink_counters
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import DECODE, PREFILL
 
+SEED = 7
+# Token IDs that every vocabulary has, past the special ones.
+PLAIN_IDS = (5, 500)
+ANSWER_TIMEOUT_S = 120.0
+SETTLE_S = 5.0
 METRICS = {
     "bytes": kv_metrics.BYTES_METRIC,
     "requests": kv_metrics.REQUESTS_METRIC,
@@ -144,6 +157,28 @@ def over_nvlink(compared: nvlink_counters.Comparison, kv_bytes: int) -> str:
         "takes an order of magnitude longer. Remove UCX_TLS and PYTORCH_CUDA_ALLOC_CONF from pd_server_env, and see "
         "what UCX chose in prefill's log (UCX_PROTO_INFO=y, UCX_LOG_LEVEL=info)."
     )
+
+
+def send(ask: dict[str, Any], timeout_s: float, api_key: str | None) -> list[str]:
+    """Send prompts of random token IDs, one after the other; what went wrong, in words."""
+    ids = random.Random(SEED)
+    for number in range(1, int(ask["count"]) + 1):
+        prompt = [ids.randrange(*PLAIN_IDS) for _ in range(int(ask["tokens"]))]
+        body = {"input_ids": prompt, "sampling_params": {"temperature": 0, "max_new_tokens": 2, "ignore_eos": True}}
+        reply = http_json.post(str(ask["url"]).rstrip("/") + "/generate", body, timeout_s, api_key)
+        if not reply.ok:
+            return [f"Prompt {number} of {ask['count']}: {reply.describe()}; see the router's log."]
+    return []
+
+
+def settled(workers: list[dict[str, Any]], before: kv_metrics.Snapshot, wanted: int, options: Any) -> None:
+    """Wait until prefill has counted every transfer, which may be a moment after the answer."""
+    deadline = time.monotonic() + SETTLE_S
+    while time.monotonic() < deadline:
+        now, unread = kv_metrics.read(workers, options["timeout_s"], options["api_key"])
+        if unread or kv_metrics.movement(before, now).requests >= wanted:
+            return
+        time.sleep(0.2)
 
 
 def judge(
@@ -194,6 +229,7 @@ def main() -> None:
             "workers": {"type": "list", "elements": "dict", "required": True},
             "before": {"type": "dict"},
             "links_before": {"type": "dict"},
+            "ask": {"type": "dict"},
             "timeout_s": {"type": "float", "default": 10.0},
             "api_key": {"type": "str", "no_log": True},
             "run_dir": {"type": "path"},
@@ -217,13 +253,20 @@ def main() -> None:
         result = judge(None, {}, [])
         result.update(applicable=False, why="Not applicable: no server has the role prefill.")
         module.exit_json(changed=False, **result)
+    before, links_before, unsent = options["before"], options["links_before"], []
+    if options["ask"]:
+        links_before = nvlink_counters.read(workers)
+        before, unread = kv_metrics.read(workers, options["timeout_s"], options["api_key"])
+        unsent = unread or send(options["ask"], ANSWER_TIMEOUT_S, options["api_key"])
+        if not unsent:
+            settled(workers, before, int(options["ask"]["count"]), options)
     after, unread = kv_metrics.read(workers, options["timeout_s"], options["api_key"])
     links = nvlink_counters.read(workers)
     result = judge(
-        options["before"],
+        before,
         after,
-        unread,
-        lambda moved: nvlink_counters.compare(workers, options["links_before"], links, moved),
+        unsent + unread,
+        lambda moved: nvlink_counters.compare(workers, links_before, links, moved),
     )
     result["links"] = links or {}
     if not result["ok"]:

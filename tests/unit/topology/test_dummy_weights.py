@@ -14,8 +14,7 @@ def test_the_plan_says_so_and_asks_no_question(gpu_box: dict[str, Any], plan_of:
     plan = plan_of({**gpu_box, "pd_server_args": DUMMY})
     assert plan["model"]["weights"] == "dummy"
     assert plan["answers"] == []
-    assert plan["oracle"]["enabled"] is True
-    assert "--load-format" in plan["reference"]["argv"]
+    assert plan["oracle"]["enabled"] is False
     assert "weights" not in plan_of(gpu_box)["model"]
 
 
@@ -23,6 +22,11 @@ def test_an_answer_that_cannot_be_right_is_refused(gpu_box: dict[str, Any], faul
     answers = [{"prompt": "What is 6*7?", "expected": "42"}]
     found = faults_of({**gpu_box, "pd_server_args": DUMMY, "pd_answers": answers})
     assert "the weights are random" in found["pd_answers"]
+
+
+def test_a_comparison_that_proves_nothing_is_refused(gpu_box: dict[str, Any], faults_of: Any) -> None:
+    found = faults_of({**gpu_box, "pd_server_args": DUMMY, "pd_oracle": {"enabled": True}})
+    assert "another prompt gives the same answer" in found["pd_oracle.enabled"]
 
 
 def test_servers_with_different_weights_are_refused(gpu_box: dict[str, Any], faults_of: Any) -> None:

@@ -103,3 +103,26 @@ def test_a_worker_without_a_url_is_refused(capsys: Capture) -> None:
 def test_check_mode_reads_nothing(stack: Stack, capsys: Capture) -> None:
     assert run_module(pd_kv_counters, capsys, {"workers": stack.servers()}, check=True)["skipped"]
     assert not stack.prefill.requests
+
+
+def test_where_nothing_can_be_asked_random_prompts_are_sent_and_counted(stack: Stack, capsys: Capture) -> None:
+    sent = []
+
+    def generate(body: Any) -> tuple[int, Any]:
+        sent.append(body["input_ids"])
+        stack.transfers += 1
+        return 200, {"text": "", "output_ids": [1, 2]}
+
+    stack.router.routes["POST /generate"] = generate
+    ask = {"url": stack.router.url, "count": 3, "tokens": 64}
+    result = read(stack, capsys, ask=ask)
+    assert result["ok"], result["why"]
+    assert (result["requests"], result["bytes"], [len(ids) for ids in sent]) == (3, 3 * 65536, [64, 64, 64])
+    assert len({tuple(ids) for ids in sent}) == 3
+
+
+def test_a_prompt_that_is_not_answered_fails_with_its_number(stack: Stack, capsys: Capture) -> None:
+    stack.router.routes["POST /generate"] = (503, {"error": "no worker"})
+    result = read(stack, capsys, ask={"url": stack.router.url, "count": 3, "tokens": 64})
+    assert result["ok"] is False
+    assert "Prompt 1 of 3" in result["why"]
