@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from ..promql import EXPRESSIONS, QUERIES, as_grafana_asks, fetch_prometheus, metrics
 from ..testbed.bed import Host
 from ..testbed.rehearsal import rehearsal_hosts
 from ..testbed.skipping import skipping_without_a_bed
@@ -28,6 +30,16 @@ ABSENCE_S = 15
 # The router asks its workers every 2 s and tries a worker that failed again after 10 s.
 ROUTER_NOTICES_S = 15
 START_LIMIT_S = 240
+# These do not exist before the first failure.
+COUNTED_WHEN_SOMETHING_FAILS = {
+    "sglang:num_transfer_failed_reqs_total",
+    "sglang:num_bootstrap_failed_reqs_total",
+    "sglang:num_prefill_retries_total",
+    "sglang:num_retracted_requests_total",
+    "smg_router_request_errors_total",
+    "smg_worker_retries_total",
+    "smg_worker_retries_exhausted_total",
+}
 
 
 @dataclass
@@ -62,6 +74,12 @@ class Site:
             return False
         return answer["choices"][0]["message"]["content"].strip() == "391"
 
+    def prometheus(self, path: str, **parameters: str) -> Any:
+        """Ask the host's Prometheus, and return the data of its answer."""
+        url = f"http://{self.host.address}:9090/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=10) as reply:
+            return json.load(reply)["data"]
+
     def show(self, unit: str, name: str) -> str:
         """Return one property of a unit."""
         return self.host.run(f"systemctl show {unit} -P {name}").strip()
@@ -85,6 +103,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         # What verify proves is tested without systemd, too; here it would cost a third server's start.
         "pd_oracle": {"enabled": False},
         "pd_benchmark": {"sweep": "quick"},
+        # All addresses: the tests ask it from this machine.
+        "pd_monitoring": {"install": fetch_prometheus() is None, "address": "0.0.0.0", "interval_s": 1},
     }
     with (
         skipping_without_a_bed(),
@@ -120,6 +140,27 @@ def test_a_second_deployment_changes_nothing(site: Site) -> None:
     assert done.status == 0, done.text
     assert "changed=0 " in done.out
     assert site.pids() == before
+
+
+def test_prometheus_asks_every_part_and_finds_every_metric_of_the_dashboard(site: Site) -> None:
+    if site.host.run("systemctl is-active pdlab_prometheus", check=False).strip() != "active":
+        pytest.skip("Debian's prometheus could not be fetched")
+    assert site.right()
+    up = {one["metric"]["server"]: one["value"][1] for one in site.prometheus("query", query="up")["result"]}
+    assert up == {"prefill-0": "1", "decode-0": "1", "router": "1"}
+    there = set(site.prometheus("label/__name__/values"))
+    wanted = {metric for expression in EXPRESSIONS for metric in metrics(expression)}
+    missing = {metric for metric in wanted - there if not metric.startswith("DCGM_")}
+    assert missing <= COUNTED_WHEN_SOMETHING_FAILS
+    # Every panel shows something, save those that show failures.
+    silent = {
+        metric
+        for query in QUERIES
+        if not site.prometheus("query", query=as_grafana_asks(query, "10m"))["result"]
+        for metric in metrics(query)
+    }
+    assert {metric for metric in silent if not metric.startswith("DCGM_")} <= COUNTED_WHEN_SOMETHING_FAILS
+    assert site.prometheus("alerts")["alerts"] == []
 
 
 def test_all_comes_back_by_itself_after_a_reboot(site: Site) -> None:
@@ -186,7 +227,7 @@ def test_restarting_prefill_by_hand_under_a_request_does_not_wedge_decode(site: 
     assert int(log) >= 1, "decode has noticed that prefill was away"
 
 
-def test_the_target_stops_all_and_down_removes_every_trace_but_first_shows_what_it_would_do(site: Site) -> None:
+def test_the_target_stops_all_and_down_and_undo_remove_every_trace_but_first_shows_what_it_would_do(site: Site) -> None:
     began = time.monotonic()
     site.host.run("systemctl stop pdlab.target", limit_s=200)
     print(f"stop of pdlab.target: {time.monotonic() - began:.1f} s")
@@ -200,9 +241,15 @@ def test_the_target_stops_all_and_down_removes_every_trace_but_first_shows_what_
     assert site.host.run(units) == there
     done = site.play("playbooks/down.yml")
     assert done.status == 0, done.text
+    again = site.play("playbooks/down.yml")
+    assert "changed=0 " in again.out, again.text
+    # Prometheus goes on, with nobody to ask, until it is undone.
+    if site.host.run("systemctl is-active pdlab_prometheus", check=False).strip() == "active":
+        wait_for(lambda: site.prometheus("targets")["activeTargets"] == [], 30, "nobody is asked any more")
+    assert site.host.run("find /etc/systemd -name 'pdlab*' -not -name 'pdlab_prometheus*'") == ""
+    undone = site.play("playbooks/host_undo.yml")
+    assert undone.status == 0, undone.text
     traces = (
         "find /etc/systemd /run -name '*pdlab*' -not -name '*-testbed'; systemctl list-units --all --no-legend 'pdlab*'"
     )
     assert site.host.run(traces) == ""
-    again = site.play("playbooks/down.yml")
-    assert "changed=0 " in again.out, again.text

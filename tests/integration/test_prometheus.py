@@ -7,9 +7,6 @@ The package is fetched on this machine and installed by apt on the host, which h
 from __future__ import annotations
 
 import json
-import re
-import shutil
-import subprocess
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -19,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
+from ..promql import FILES, QUERIES, as_grafana_asks, fetch_prometheus
 from .conftest import CHECKOUT, ON_HOST, Answer, Host, Target
 
 ROOT = "/srv/pdlab"
-FILES = CHECKOUT / "roles" / "observability" / "files"
 RECORDED = CHECKOUT / "tests" / "unit" / "data" / "engine-0.5.23"
 PORT = 9390
 UNIT = "pdlab_prometheus.service"
@@ -80,13 +77,10 @@ def until(what: Any, limit_s: float = 20) -> None:
 
 @pytest.fixture(scope="module")
 def package() -> None:
-    """Debian's package and what it needs, in this machine's cache of packages, which the hosts see, too."""
-    if shutil.which("apt-get") is None:
-        pytest.skip("no apt-get here")
-    command = ["apt-get", "-qq", "-y", "install", "--download-only", "--reinstall", "--no-install-recommends"]
-    done = subprocess.run([*command, "prometheus"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"Debian's prometheus cannot be fetched: {done.stderr.strip()[-200:]}")
+    """Debian's package and what it needs, where the hosts find it."""
+    why = fetch_prometheus()
+    if why is not None:
+        pytest.skip(why)
 
 
 @pytest.fixture
@@ -204,13 +198,10 @@ def test_promtool_finds_nothing_wrong_with_our_files_and_the_alerts_fire_when_th
     box.host.put(CHECKOUT / "tests" / "integration" / "alerts.yml", f"{ON_HOST}/rules/alerts.yml")
     assert "SUCCESS" in box.host.run(f"promtool test rules {ON_HOST}/rules/alerts.yml")
     # promtool has no check of bare queries, so each of the dashboard's becomes a rule.
-    panels = json.loads((FILES / "pdlab-dashboard.json").read_text())["panels"]
-    queries = [target["expr"] for panel in panels for target in panel.get("targets", [])]
-    assert len(queries) > 50
+    assert len(QUERIES) > 50
     rules = [
-        {"record": f"panel:{number}", "expr": re.sub(r"\$__rate_interval", "1m", query)}
-        for number, query in enumerate(queries)
+        {"record": f"panel:{number}", "expr": as_grafana_asks(query, "1m")} for number, query in enumerate(QUERIES)
     ]
     (tmp_path / "panels.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
     box.host.put(tmp_path / "panels.yml", f"{ON_HOST}/rules/panels.yml")
-    assert f"{len(queries)} rules found" in box.host.run(f"promtool check rules {ON_HOST}/rules/panels.yml")
+    assert f"{len(QUERIES)} rules found" in box.host.run(f"promtool check rules {ON_HOST}/rules/panels.yml")

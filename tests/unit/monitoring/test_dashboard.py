@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+
+from tests.promql import DASHBOARD, EXPRESSIONS, PANELS, RULES, metrics
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-FILES = CHECKOUT / "roles" / "observability" / "files"
-DASHBOARD = json.loads((FILES / "pdlab-dashboard.json").read_text())
-RULES = [rule for group in yaml.safe_load((FILES / "pdlab-rules.yml").read_text())["groups"] for rule in group["rules"]]
 # Recorded of the installed engine and router by scripts/metric_names.py.
 RECORDED = json.loads((CHECKOUT / "tests" / "unit" / "data" / "engine-0.5.23" / "metric-names.json").read_text())
 # Of dcgm-exporter's own list, etc/default-counters.csv at 00d6d344: the last two stand there as comments.
@@ -31,24 +29,7 @@ GPU = {
 }
 # Prometheus' own.
 KNOWN = {**RECORDED["names"], **GPU, "up": "gauge"}
-_METRIC = re.compile(r"\b((?:sglang:|smg_|DCGM_)[A-Za-z0-9_]+|up)\b(?=[{\[\s)]|$)")
 _PART = re.compile(r"_(bucket|sum|count)$")
-_GROUPING = re.compile(r"\b(?:by|without|on|ignoring)\s*\([^)]*\)")
-_TEXT = re.compile(r'"[^"]*"')
-
-
-def panels() -> list[dict[str, Any]]:
-    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
-
-
-def expressions() -> list[str]:
-    queries = [target["expr"] for panel in panels() for target in panel["targets"]]
-    return queries + [rule["expr"] for rule in RULES]
-
-
-def metrics(expression: str) -> list[str]:
-    """The metrics of a PromQL expression, in order."""
-    return _METRIC.findall(_GROUPING.sub("", _TEXT.sub('""', expression)))
 
 
 def kind(metric: str) -> str | None:
@@ -59,7 +40,7 @@ def kind(metric: str) -> str | None:
     return "part of a histogram" if base != metric and KNOWN.get(base) == "histogram" else None
 
 
-@pytest.mark.parametrize("expression", sorted(set(expressions())))
+@pytest.mark.parametrize("expression", sorted(set(EXPRESSIONS)))
 def test_every_metric_exists_in_the_installed_engine_or_router_and_is_used_as_what_it_is(expression: str) -> None:
     found = metrics(expression)
     assert found
@@ -109,13 +90,13 @@ def test_panels_lie_side_by_side_without_overlap_and_each_says_what_it_means() -
             for y in range(place["y"], place["y"] + place["h"]):
                 assert (x, y) not in taken, (panel["title"], taken.get((x, y)))
                 taken[x, y] = panel["title"]
-    assert all(len(panel["description"]) > 5 for panel in panels())
+    assert all(len(panel["description"]) > 5 for panel in PANELS)
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(ids)) == len(ids)
 
 
 def test_what_matters_in_a_disaggregated_deployment_is_shown() -> None:
-    shown = {_PART.sub("", metric) for expression in expressions() for metric in metrics(expression)}
+    shown = {_PART.sub("", metric) for expression in EXPRESSIONS for metric in metrics(expression)}
     assert {
         "sglang:num_queue_reqs",
         "sglang:num_prefill_inflight_queue_reqs",
