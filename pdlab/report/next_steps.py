@@ -81,8 +81,8 @@ def _after_success(contents: RunContents, report: Report, option: str) -> list[S
     if report.rehearsal:
         steps.append(
             Step(
-                "On a machine with GPUs, describe it in an inventory (docs/inventory.md) and run:",
-                "pdlab up -i INVENTORY",
+                "On a machine with GPUs, have an inventory written for it, then run pdlab up -i FOLDER:",
+                "pdlab init -o FOLDER",
             )
         )
     steps.append(Step("Stop what runs, when it is no longer wanted:", f"pdlab down{option}"))

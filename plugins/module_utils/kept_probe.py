@@ -20,13 +20,15 @@ class KeptProbe:
     """One kind of probe. `defaults` are the options that a result depends on; None stands for required ones.
 
     `environments` names the options that are a server's environment, or a list of such; of them a result depends only
-    on the variables that begin with one of `prefixes`, since all else is nothing to the probe.
+    on the variables that begin with one of `prefixes`, since all else is nothing to the probe. `cure`: what to do about
+    a bad result.
     """
 
     name: str
     defaults: Mapping[str, Any]
     environments: tuple[str, ...]
     prefixes: tuple[str, ...]
+    cure: str
 
     def path(self, state_dir: str) -> str:
         """The file of the kept result."""
@@ -76,7 +78,7 @@ class KeptProbe:
             module.exit_json(changed=False, kept=False, ok=None, msg="nothing is probed in check mode")
         result = probe(options)
         if not result["ok"]:
-            module.fail_json(msg=result["why"], kept=False, **result)
+            module.fail_json(msg=f"{result['why']}; {self.cure}", kept=False, **result)
         path = self.path(options["state_dir"])
         try:
             os.makedirs(options["state_dir"], exist_ok=True)
@@ -109,6 +111,8 @@ KV = KeptProbe(
     },
     environments=("environments",),
     prefixes=("UCX_", "NIXL_", "CUDA_"),
+    cure="take UCX_TLS out of pd_server_env, or let it name cuda_ipc and cuda_copy; in a container share the host's PID and "
+    "IPC namespaces (docker run --pid=host --ipc=host); see that nvidia-smi topo -p2p w says OK for these GPUs",
 )
 
 COLLECTIVES = KeptProbe(
@@ -123,4 +127,6 @@ COLLECTIVES = KeptProbe(
     },
     environments=("environment",),
     prefixes=("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_"),
+    cure="see what pdlab preflight says of ACS, the IOMMU and peer-to-peer; NCCL_P2P_DISABLE=1 in pd_server_env goes round "
+    "it, slowly; GPUs that stay at 100 % need nvidia-smi --gpu-reset or a reboot",
 )

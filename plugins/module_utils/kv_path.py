@@ -14,14 +14,10 @@ DIRECT = "cuda_ipc"
 # Of a plain copy of 64 MiB, measured on two H200s over NVLink: 0.50 directly (0.35 on one and the same GPU), 0.001
 # through TCP. The bound parts the two, and no more: what a link should give is preflight's to say.
 LEAST_SHARE = 0.1
-CURE = (
-    "take UCX_TLS out of pd_server_env, or let it name cuda_ipc and cuda_copy; in a container share the host's PID and "
-    "IPC namespaces (docker run --pid=host --ipc=host); see that nvidia-smi topo -p2p w says OK for these GPUs"
-)
 
 
 def path_fault(probe: Mapping[str, Any]) -> str | None:
-    """What is wrong with the path of a probe that moved its bytes, with the cure; None when nothing is.
+    """What is wrong with the path of a probe that moved its bytes; None when nothing is.
 
     `probe` is the document of `nixl_probe`: memory ("VRAM", "DRAM"), transport, gib_s, copy_gib_s in GiB/s. Memory of
     the host may go any way, since only a rehearsal has its KV cache there.
@@ -31,9 +27,9 @@ def path_fault(probe: Mapping[str, Any]) -> str | None:
     speed, plain, transport = probe.get("gib_s"), probe.get("copy_gib_s"), probe.get("transport")
     speeds = f"{speed} GiB/s, where a plain copy between these GPUs makes {plain} GiB/s"
     if transport and DIRECT not in transport:
-        return f"KV memory does not go from GPU to GPU: UCX uses {transport!r} instead of {DIRECT} ({speeds}); {CURE}"
+        return f"KV memory does not go from GPU to GPU: UCX uses {transport!r} instead of {DIRECT} ({speeds})"
     if speed is not None and plain is not None and speed < LEAST_SHARE * plain:
-        return f"KV memory moves too slowly: {speeds}, and at least {LEAST_SHARE:.0%} of that is wanted; {CURE}"
+        return f"KV memory moves too slowly: {speeds}, and at least {LEAST_SHARE:.0%} of that is wanted"
     if transport is None and plain is None:
-        return f"the path of KV memory is unknown: UCX does not say how it writes; {CURE}"
+        return "the path of KV memory is unknown: UCX does not say how it writes"
     return None

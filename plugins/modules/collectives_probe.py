@@ -118,11 +118,6 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import allreduce_probe
 from ansible_collections.pdlab.pdlab.plugins.module_utils.carried_script import run_for_document
 from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import COLLECTIVES
 
-CURE = (
-    "see what preflight says of ACS, the IOMMU and peer-to-peer (pdlab preflight); NCCL_P2P_DISABLE=1 in pd_server_env "
-    "goes round it, slowly; GPUs that stay at 100 % need nvidia-smi --gpu-reset or a reboot"
-)
-
 
 def probe(params: dict[str, Any]) -> dict[str, Any]:
     """Run the probe in the engine's Python; always returns its document."""
@@ -134,7 +129,7 @@ def probe(params: dict[str, Any]) -> dict[str, Any]:
     arguments += ["--env", json.dumps(COLLECTIVES.relevant(params["environment"]))]
     document = run_for_document(params["python"], allreduce_probe, arguments, limit_s, params["environment"])
     if not document["ok"]:
-        document["why"] = f"collectives do not work on this host: {document['why']}; {CURE}"
+        document["why"] = f"collectives do not work on this host: {document['why']}"
     return document
 
 

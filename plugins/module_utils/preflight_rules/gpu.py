@@ -322,6 +322,6 @@ RULES: tuple[Rule, ...] = (
         check=_left_alone,
         wanted="an inventory that uses the GPUs, where there are any",
         why="A rehearsal on the CPU says nothing about their speed.",
-        cure="describe the GPUs in an inventory (docs/inventory.md), then: pdlab up -i INVENTORY",
+        cure="have an inventory written for the GPUs: pdlab init -o FOLDER, then: pdlab up -i FOLDER",
     ),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.pdlab.pdlab.plugins.module_utils import kv_path
+from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import COLLECTIVES, KV
 from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules.rule import (
     INFO,
     VETO,
@@ -101,10 +101,6 @@ def _moved(view: View) -> bool:
     return uses_gpus(view) and bool(_probe(view, "kv").get("ok")) and _ceiling(view) is not None
 
 
-COLLECTIVES_CURE = (
-    "see what is said here of ACS, the IOMMU and peer-to-peer; NCCL_P2P_DISABLE=1 in pd_server_env goes round it, slowly; "
-    "GPUs that stay at 100 % need nvidia-smi --gpu-reset or a reboot"
-)
 UNTRIED = "pdlab deploy tries it as soon as the engine is there; then pdlab preflight shows it"
 
 RULES: tuple[Rule, ...] = (
@@ -118,8 +114,8 @@ RULES: tuple[Rule, ...] = (
         wanted="a write over cuda_ipc, at no less than a tenth of a plain copy",
         why="Through TCP and host memory every check passes, every request completes, TPOT hardly moves, and the first "
         "token takes many times longer.",
-        cure=lambda view: UNTRIED if _probe(view, "kv")["ok"] is None else kv_path.CURE,
-        cure_in_words=kv_path.CURE,
+        cure=lambda view: UNTRIED if _probe(view, "kv")["ok"] is None else KV.cure,
+        cure_in_words=KV.cure,
         source="13 times the TTFT on two H200s, with an NVLink counter that stayed at 0",
     ),
     Rule(
@@ -143,8 +139,8 @@ RULES: tuple[Rule, ...] = (
         wanted=lambda view: f"an all-reduce among {gpu_names(view.gpus_declared)} in time",
         why="An IOMMU that translates or ACS that redirects lets it hang for ever, at full load and without an error; two "
         "ranks can hang where four pass.",
-        cure=lambda view: UNTRIED if _probe(view, "collectives")["ok"] is None else COLLECTIVES_CURE,
-        cure_in_words=COLLECTIVES_CURE,
+        cure=lambda view: UNTRIED if _probe(view, "collectives")["ok"] is None else COLLECTIVES.cure,
+        cure_in_words=COLLECTIVES.cure,
         source="NCCL issues 1999 and 2079",
     ),
 )

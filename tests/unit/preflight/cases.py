@@ -270,7 +270,7 @@ ON_A_CPU_BOX: tuple[Case, ...] = (
         "gpus_unused",
         "info",
         "2 GPUs",
-        "describe the GPUs in an inventory (docs/inventory.md), then: pdlab up -i INVENTORY",
+        "have an inventory written for the GPUs: pdlab init -o FOLDER, then: pdlab up -i FOLDER",
     ),
 )
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from ansible_collections.pdlab.pdlab.plugins.module_utils import oracle_run
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.kept import read_kept
+from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import COLLECTIVES, KV, KeptProbe
 from ansible_collections.pdlab.pdlab.plugins.module_utils.overlay import digest
-from ansible_collections.pdlab.pdlab.plugins.modules import kv_probe, locked_venv, pd_oracle
+from ansible_collections.pdlab.pdlab.plugins.modules import collectives_probe, kv_probe, locked_venv, pd_oracle
 
 from tests.unit.verify.module_runner import run_module
 
@@ -207,3 +208,35 @@ def test_nothing_below_the_root_is_nothing_kept(tmp_path: Path) -> None:
     assert kept["references"] == {}
     assert kept["kv_probe"]["document"] is None
     assert not any(state["exists"] for state in kept["environments"].values())
+
+
+# --- what a probe says when it fails ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "probe", "document", "options"),
+    [
+        (
+            kv_probe,
+            KV,
+            {"ok": True, "memory": "VRAM", "transport": "tcp/lo", "gib_s": 0.4, "copy_gib_s": 150.0},
+            {"memory": "vram", "devices": [0, 1]},
+        ),
+        (kv_probe, KV, {"ok": False, "why": "no agent"}, {"memory": "vram", "devices": [0, 1]}),
+        (collectives_probe, COLLECTIVES, {"ok": False, "why": "it hangs", "groups": []}, {"devices": [0, 1]}),
+    ],
+)
+def test_a_probe_that_fails_says_its_cure_once_and_its_record_leaves_it_to_preflight(
+    module: Any,
+    probe: KeptProbe,
+    document: dict[str, Any],
+    options: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "run_for_document", lambda *_: dict(document))
+    result = run_module(module, capsys, {"python": "/usr/bin/python3", "state_dir": str(tmp_path), **options})
+    assert result["failed"]
+    assert result["msg"].count(probe.cure) == 1
+    assert probe.cure not in result["why"]

@@ -26,7 +26,7 @@ def texts(run: RunFolder) -> str:
 def test_after_a_good_run_the_api_can_be_asked_and_stopped(tmp_path: Path) -> None:
     found = commands(factory.good_run(tmp_path))
     assert str(found[0]).startswith("curl -s http://127.0.0.1:8000/v1/chat/completions ")
-    assert found[1:] == ['pdlab ask "What is the capital of France?"', "pdlab up -i INVENTORY", "pdlab down"]
+    assert found[1:] == ['pdlab ask "What is the capital of France?"', "pdlab init -o FOLDER", "pdlab down"]
 
 
 def test_commands_name_the_inventory_of_the_run_and_gpus_are_not_offered_to_a_gpu_run(tmp_path: Path) -> None:
