@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
+from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import replace_bytes
 
 from pdlab import results
 from pdlab.loose import as_mapping, as_rows
@@ -253,14 +254,4 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _replace(path: Path, content: str, mode: int) -> None:
     """Replace the file whole or not at all, odd bytes kept as they were."""
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as stream:
-            os.fchmod(stream.fileno(), mode)
-            stream.write(content.encode("utf-8", errors="surrogateescape"))
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    replace_bytes(os.path.realpath(path), content.encode("utf-8", errors="surrogateescape"), mode)

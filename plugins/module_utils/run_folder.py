@@ -17,6 +17,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import replace_bytes
+
 RUN = "run.json"
 PLAN = "plan.json"
 STAGES = "stages.jsonl"
@@ -79,20 +81,9 @@ def _make_run(run_dir: str, document: Mapping[str, Any]) -> str:
     return run_dir
 
 
-def write_text(path: str, text: str, mode: int = 0o644) -> None:
-    """Replace a file by `text`, whole or not at all. Raises OSError."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-        raise
+def write_text(path: str, text: str) -> None:
+    """Replace a file by `text`, whole or not at all, readable for whom the umask says. Raises OSError."""
+    replace_bytes(path, text.encode(), None)
 
 
 def write_json(path: str, data: Any) -> None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Text files of a target: whole or not at all, and never rewritten when they already say the same."""
+"""Text files: whole or not at all, and, on a target, never rewritten when they already say the same."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import secrets
 
 
 def read_text(path: str) -> str | None:
@@ -28,18 +28,21 @@ def replace_text(path: str, text: str, mode: int = 0o644) -> bool:
     return True
 
 
-def replace_bytes(path: str, content: bytes, mode: int) -> None:
+def replace_bytes(path: str, content: bytes, mode: int | None) -> None:
     """Put a new file in a file's place, made beside it and renamed: what shares the old one's content keeps it.
 
-    Raises OSError when its folder cannot be written.
+    `mode` None: what the umask leaves of 0666, as a file that its user makes by hand. Raises OSError when its folder
+    cannot be written.
     """
-    descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".pdlab-")
+    temporary = os.path.join(os.path.dirname(path), f".pdlab-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
     try:
         with open(descriptor, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, mode)
+        if mode is not None:
+            os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
