@@ -7,8 +7,9 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +22,7 @@ from pdlab import __version__
 from pdlab.collection import resolve_extra_vars, resolve_inventory
 from pdlab.exit_codes import Exit
 from pdlab.runner import Outcome, PlaybookOptions
-from pdlab.session import Session, play_quietly
+from pdlab.session import Session, Step, play_quietly
 from pdlab.store import RunFolder, StoreError
 
 if TYPE_CHECKING:
@@ -130,16 +131,17 @@ def run_chain(
     as_json: bool = False,
     then: Callable[[Session, Exit], Exit] | None = None,
     variables: Mapping[str, Any] | None = None,
+    more: Callable[[RunFolder], Iterator[Step]] | None = None,
 ) -> None:
     """Play a chain of stages as a run, then show what came of it. Ends the program with the run's exit status.
 
-    `then` is called when it is over, and may say another status.
+    `more` says what else to play in the same run. `then` is called when it is over, and may say another status.
     """
     from pdlab.closing import show_closing
 
     console = err if as_json else out
     session = Session(console, options, runs_dir)
-    code = session.run(playbook, variables or {})
+    code = session.run(playbook, variables or {}, more)
     print_failures(session.outcome)
     if session.folder:
         show_closing(console, session.folder, code)
@@ -344,6 +346,14 @@ def bench(
         typer.Option("--workload", "-w", help="A workload instead of the inventory's; may be repeated."),
     ] = None,
     sweep: Annotated[str | None, typer.Option(help="The same, for one workload.")] = None,
+    search: Annotated[
+        bool | None,
+        typer.Option(
+            "--search/--no-search",
+            help="Measure further rates of open loops with limits, until each highest one is bracketed.",
+            show_default="on, but for rehearsals",
+        ),
+    ] = None,
     resume: Annotated[
         str | None, typer.Option("--resume", help="Go on with this run of arms: its name, its id, a path, or `latest`.")
     ] = None,
@@ -360,9 +370,12 @@ def bench(
         tags = "ready,benchmark,report"
         options = options_of(inventory, limit=limit, tags=tags, extra_vars=extra_vars, verbose=verbose)
         variables = {"pd_benchmark": benchmark} if benchmark else {}
-        run_chain("site", options, runs_dir, as_json=as_json, variables=variables)
+        more = partial(search_rates, asked=search)
+        run_chain("site", options, runs_dir, as_json=as_json, variables=variables, more=more)
         return
-    if resume is not None and (arms or resident or benchmark or extra_vars or limit or inventory or repeats != 1):
+    if resume is not None and (
+        arms or resident or search is not None or benchmark or extra_vars or limit or inventory or repeats != 1
+    ):
         fail("--resume takes everything else from the run itself; leave the other options out", Exit.USAGE)
     bench_arms(
         as_json,
@@ -376,7 +389,15 @@ def bench(
         repeats,
         benchmark,
         resident,
+        search,
     )
+
+
+def search_rates(folder: RunFolder, asked: bool | None) -> Iterator[Step]:
+    """What a search over rates measures after the sweep of a run."""
+    from pdlab.bench.search import search
+
+    return search(folder, asked)
 
 
 def benchmark_asked(workload: list[str] | None, sweep: str | None) -> dict[str, Any] | None:
@@ -401,6 +422,7 @@ def bench_arms(
     repeats: int,
     benchmark: dict[str, Any] | None,
     resident: bool,
+    search: bool | None,
 ) -> NoReturn:
     """Begin a run of arms, or go on with one, and show what came of it. Ends the program with its status."""
     from pdlab.arms_closing import show_arms_closing
@@ -425,7 +447,7 @@ def bench_arms(
                 [arm.strip() for arm in arms],
                 repeats,
                 benchmark=benchmark,
-                search=False,
+                search=search,
                 inventory=str(options.inventory),
                 limit=limit,
                 extra_vars=list(options.extra_vars),

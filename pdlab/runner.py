@@ -92,6 +92,22 @@ class Outcome:
         """Whether every task on every host went through."""
         return self.status == "successful"
 
+    def add(self, later: Outcome) -> None:
+        """What another playbook of the same run came to. It is good only when both are."""
+        if not later.ok:
+            self.status, self.return_code = later.status, later.return_code
+        self.failures += later.failures
+        self.unreachable += later.unreachable
+        self.results += later.results
+        self.changed += later.changed
+        self.output += later.output
+
+    @property
+    def only_points_failed(self) -> bool:
+        """Whether nothing went wrong but points of the benchmark."""
+        failures = [*self.failures, *self.unreachable]
+        return bool(failures) and all(failure.result.get("failed_points") for failure in failures)
+
     def of_action(self, action: str) -> list[TaskResult]:
         """Results of the collection's plug-in `action`, in order."""
         return [result for result in self.results if result.action == f"{COLLECTION}.{action}"]
@@ -214,10 +230,11 @@ def run_playbook(
     variables: Mapping[str, Any] | None = None,
     listener: Listener | None = None,
     cancellation: Cancellation | None = None,
+    ident: str | None = None,
 ) -> Outcome:
     """Run playbook `pdlab.pdlab.<playbook>` to its end and say how it ended.
 
-    `private_dir` keeps ansible-runner's artifacts; it is made when missing. `variables` win over the user's.
+    `ident` names its artifacts; the playbook's name unless given. `private_dir` keeps ansible-runner's artifacts; it is made when missing. `variables` win over the user's.
     """
     # Imported here: it costs 0.3 s, and `pdlab --help` does without.
     import ansible_runner
@@ -226,10 +243,11 @@ def run_playbook(
     private_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     outcome = Outcome()
     cancellation = cancellation or Cancellation()
+    ident = ident or playbook
     try:
         runner = ansible_runner.run(
             private_data_dir=str(private_dir),
-            ident=playbook,
+            ident=ident,
             playbook=f"{COLLECTION}.{playbook}",
             inventory=str(options.inventory),
             limit=options.limit,
@@ -254,7 +272,7 @@ def run_playbook(
         # A run without a single task has not succeeded in anything, whatever Ansible says.
         outcome.status = "successful" if runner.rc == 0 and outcome.results else "failed"
     if not outcome.ok and not outcome.failures:
-        outcome.output += _stdout(private_dir / "artifacts" / playbook)
+        outcome.output += _stdout(private_dir / "artifacts" / ident)
     return outcome
 
 

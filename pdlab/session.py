@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -45,6 +46,15 @@ def cancelled_by_signals(cancellation: Cancellation, console: Console) -> Iterat
             signal.signal(number, old)
 
 
+@dataclass(frozen=True)
+class Step:
+    """One playbook of a run, with its variables and the tags that it is limited to."""
+
+    playbook: str
+    variables: Mapping[str, Any]
+    tags: str | None = None
+
+
 class Session:
     """A run with a folder: `run()` plays the stages and returns the exit status.
 
@@ -69,8 +79,17 @@ class Session:
         self.above = above
         self.outcome = Outcome()
 
-    def run(self, playbook: str, variables: Mapping[str, Any] | None = None) -> Exit:
-        """Play one playbook as a run. In check mode nothing is kept. Raises StoreError when no folder can be made."""
+    def run(
+        self,
+        playbook: str,
+        variables: Mapping[str, Any] | None = None,
+        then: Callable[[RunFolder], Iterator[Step]] | None = None,
+    ) -> Exit:
+        """Play one playbook as a run. In check mode nothing is kept. Raises StoreError when no folder can be made.
+
+        `then` says what more to play, one step after the other, each after the one before is through. It is asked when
+        nothing failed, or nothing but points.
+        """
         if not self.options.check and self.folder is None:
             self.folder = RunFolder.create(
                 self.runs_dir,
@@ -85,7 +104,9 @@ class Session:
             Progress(self.console, details=details, diff=self.options.diff, above=self.above) as progress,
         ):
             try:
-                self.outcome = self._play(playbook, progress, variables or {})
+                self.outcome = self._play(Step(playbook, variables or {}, self.options.tags), progress)
+                if then and self.folder:
+                    self._go_on(then(self.folder), progress, variables or {})
             except OSError as error:
                 where = self.folder.path if self.folder else self.runs_dir
                 raise StoreError(
@@ -103,21 +124,33 @@ class Session:
             self.folder.finish(status, int(code), why)
         return code
 
-    def _play(self, playbook: str, listener: Listener, variables: Mapping[str, Any]) -> Outcome:
+    def _go_on(self, steps: Iterator[Step], listener: Listener, variables: Mapping[str, Any]) -> None:
+        """Play further steps, as long as nothing but points fails."""
+        for number, step in enumerate(steps, start=1) if self._may_go_on() else ():
+            further = Step(step.playbook, {**variables, **step.variables}, step.tags)
+            self.outcome.add(self._play(further, listener, ident=f"{step.playbook}-{number}"))
+            if not self._may_go_on():
+                return
+
+    def _may_go_on(self) -> bool:
+        return self.outcome.ok or (self.outcome.status == "failed" and self.outcome.only_points_failed)
+
+    def _play(self, step: Step, listener: Listener, ident: str | None = None) -> Outcome:
         own = {
             "pdlab_owner_pid": os.getpid(),
             **({"pdlab_run_dir": str(self.folder.path)} if self.folder else {}),
-            **variables,
+            **step.variables,
         }
         private = self.folder.ansible_path if self.folder else Path(tempfile.mkdtemp(prefix="pdlab-"))
         try:
             return run_playbook(
-                playbook,
-                self.options,
+                step.playbook,
+                replace(self.options, tags=step.tags),
                 private,
                 variables=own,
                 listener=listener,
                 cancellation=self.cancellation,
+                ident=ident,
             )
         finally:
             if not self.folder:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from pdlab.analysis.goodput import Goodput, Limits, goodput, wilson
@@ -11,6 +12,10 @@ from pdlab.analysis.measurement import Measurement
 from pdlab.analysis.refusal import RefusedError
 
 WANTED_SHARE = 0.90
+# A bracket this narrow is left alone: the next rate would differ by less than repeats do.
+CLOSE_ENOUGH = 1.25
+# From a rate that all limits survive to the next: as far as the presets' own rates are apart.
+STRIDE = 2.0
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,44 @@ def highest_rate(points: Iterable[Measurement], limits: Limits, share: float = W
         refused,
         rates,
     )
+
+
+def next_rate(
+    points: Iterable[Measurement],
+    limits: Limits,
+    share: float = WANTED_SHARE,
+    *,
+    tried: Collection[float] = (),
+    close_enough: float = CLOSE_ENOUGH,
+) -> float | None:
+    """The rate whose measurement tells most about the highest rate that keeps the limits; None when nothing is left.
+
+    Between a rate that keeps them and one that does not: their geometric mean, until the two are within a factor of
+    `close_enough`. Twice the highest rate when all keep them, half the lowest when none does. None, too, when the
+    points contradict each other (they want repeating, not another rate), when there are none, or when the rate has
+    been tried: `tried` holds rates that have no figures, since the point at it failed.
+    """
+    try:
+        found = highest_rate(points, limits, share)
+    except RefusedError:
+        return None
+    rates = [point.rate_s for point in found.rates]
+    if found.kept_s is not None and found.failed_s is not None:
+        if found.refused or found.failed_s / found.kept_s <= close_enough:
+            return None
+        wanted = two_digits(math.sqrt(found.kept_s * found.failed_s))
+        inside = found.kept_s < wanted < found.failed_s
+        wanted = wanted if inside else math.sqrt(found.kept_s * found.failed_s)
+    elif found.kept_s is not None:
+        wanted = max(rates) * STRIDE
+    else:
+        wanted = min(rates) / STRIDE
+    return None if any(math.isclose(wanted, rate) for rate in (*rates, *tried)) else wanted
+
+
+def two_digits(rate: float) -> float:
+    """A rate with two significant digits, as a person would write it."""
+    return float(f"{rate:.2g}")
 
 
 def _pooled(rate: float, results: Sequence[Goodput]) -> RatePoint:

@@ -37,7 +37,7 @@ class ArmsDocument(BaseModel):
 
     seed: of the first repeat. restore: the arm that is deployed again at the end. benchmark: pd_benchmark when the
     command line gave it, otherwise the inventory's holds. fingerprints: of each arm's topology. sweep: fingerprint of
-    the points. limit, extra_vars: as given to ansible-playbook. search: whether rates are searched. resident: all arms stay
+    the points. limit, extra_vars: as given to ansible-playbook. search: whether rates are searched; null: except on a rehearsal. resident: all arms stay
     up beside each other, and no leg starts afresh.
     """
 
@@ -51,7 +51,7 @@ class ArmsDocument(BaseModel):
     workloads: list[str]
     restore: str
     benchmark: dict[str, Any] | None
-    search: bool
+    search: bool | None
     inventory: str
     limit: str | None
     extra_vars: list[str]
@@ -71,7 +71,7 @@ def new_document(
     repeats: int,
     *,
     benchmark: Mapping[str, Any] | None,
-    search: bool,
+    search: bool | None,
     inventory: str,
     limit: str | None,
     extra_vars: Sequence[str],
@@ -145,8 +145,11 @@ def fingerprints(plan: Mapping[str, Any], arms: Sequence[str]) -> dict[str, str]
 
 
 def sweep_fingerprint(plan: Mapping[str, Any]) -> str:
-    """A fingerprint of the points as the inventory has them, without the seeds of a repeat."""
-    return fingerprint([{**point, "seed": None} for point in plan["benchmark"]["points"] if not point.get("searched")])
+    """A fingerprint of the points as the inventory has them, without a repeat's seeds and what a search added."""
+    searched = plan["benchmark"].get("searched", [])
+    return fingerprint(
+        [{**point, "seed": None} for point in plan["benchmark"]["points"] if point.get("label") not in searched]
+    )
 
 
 def changes(document: ArmsDocument, plan: Mapping[str, Any]) -> list[str]:

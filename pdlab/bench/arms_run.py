@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from rich.console import Console
 from pdlab import __version__
 from pdlab.bench.arms_document import ArmsDocument, ArmsError, changes
 from pdlab.bench.schedule import PlannedLeg, minutes, remaining, seconds_left
+from pdlab.bench.search import search
 from pdlab.exit_codes import Exit
 from pdlab.failures import failure_lines
 from pdlab.runner import Cancellation, PlaybookOptions
-from pdlab.session import Session, cancelled_by_signals
+from pdlab.session import Session, Step, cancelled_by_signals
 from pdlab.store import CANCELLED, FAILED, OK, RunFolder, seconds_between
 
 LEG_TAGS = "preflight,deploy,ready,verify,benchmark,report"
@@ -90,7 +91,10 @@ class ArmsRun:
         if any(done.rpartition("-r")[0] == leg.arm for done in self.whole):
             # The same arm has been held against the reference in this run already; its answers and counters are asked again.
             variables["verify_oracle"] = {"enabled": False}
-        code = self._play(leg.arm, LEG_TAGS, folder, above, variables)
+        earlier = self._whole_legs_of(leg.arm)
+        code = self._play(
+            leg.arm, LEG_TAGS, folder, above, variables, lambda own: search(own, self.document.search, earlier)
+        )
         if code is Exit.OK:
             code = self._still_the_same(folder)
         if code is Exit.OK:
@@ -103,14 +107,25 @@ class ArmsRun:
             self.deployed = ""
         return code
 
+    def _whole_legs_of(self, arm: str) -> list[RunFolder]:
+        """The legs of one arm that are through and whole, oldest first."""
+        parts = [part for part in self.folder.leg_folders() if part.run_document().get("status") == OK]
+        return [part for part in parts if (part.leg_id() or "").rpartition("-r")[0] == arm]
+
     def _play(
-        self, arm: str, tags: str, folder: RunFolder, above: Callable[[], str] | None, variables: Mapping[str, Any]
+        self,
+        arm: str,
+        tags: str,
+        folder: RunFolder,
+        above: Callable[[], str] | None,
+        variables: Mapping[str, Any],
+        then: Callable[[RunFolder], Iterator[Step]] | None = None,
     ) -> Exit:
         options = replace(self.options, tags=tags)
         session = Session(self.console, options, folder.path.parent, folder=folder, above=above)
         session.cancellation = self.cancellation
         benchmark = {"pd_benchmark": self.document.benchmark} if self.document.benchmark else {}
-        code = session.run("site", {"pd_arm": arm, **benchmark, **variables})
+        code = session.run("site", {"pd_arm": arm, **benchmark, **variables}, then)
         for line in failure_lines(session.outcome):
             self.console.print(line, style="red", soft_wrap=True, markup=False)
         return code

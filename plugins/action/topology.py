@@ -17,7 +17,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import part_of, resolve
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars, split
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables import KNOWN, PER_HOST
-from ansible_collections.pdlab.pdlab.plugins.module_utils.workload_points import with_seeds
+from ansible_collections.pdlab.pdlab.plugins.module_utils.workload_points import with_more, with_seeds
 
 try:  # Where a value was written: private to ansible-core, so its absence only costs the line numbers.
     from ansible._internal._datatag._tags import Origin
@@ -35,7 +35,7 @@ WORKLOADS = os.path.join(COLLECTION, "roles", "benchmark", "vars", "workloads.ym
 
 
 class ActionModule(ActionBase):
-    """Options: workloads, look, seed_offset. Returns `plan` and `me`, what of it concerns this host.
+    """Options: workloads, look, seed_offset, more_points. Returns `plan` and `me`, what of it concerns this host.
 
     With `look` the box is asked where its GPUs lie, when the inventory leaves that to it and nobody has asked before;
     its facts are then returned as `box`. The inventory has been found right by then.
@@ -51,6 +51,7 @@ class ActionModule(ActionBase):
                 "workloads": {"type": "path", "default": WORKLOADS},
                 "look": {"type": "bool", "default": False},
                 "seed_offset": {"type": "int", "default": 0},
+                "more_points": {"type": "list", "elements": "dict", "default": []},
             }
         )
         task_vars = task_vars or {}
@@ -75,7 +76,8 @@ class ActionModule(ActionBase):
         faults += differing + [fault for fault in found if fault.key.split(" of ")[0] not in unread]
         if plan is None or faults:
             return {**result, **_refused(faults)}
-        plan["benchmark"] = with_seeds(plan["benchmark"], options["seed_offset"])
+        benchmark = with_seeds(plan["benchmark"], options["seed_offset"])
+        plan["benchmark"] = with_more(benchmark, plain(options["more_points"]))
         if options["look"] and pending(plan, me):
             boxes = _seen(names, task_vars["hostvars"])
             if me not in boxes:

@@ -106,6 +106,36 @@ def labelled(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{"label": labels[index], **point} for index, point in enumerate(points)]
 
 
+def at_rate(points: Sequence[Mapping[str, Any]], workload: str, rate_s: float) -> dict[str, Any]:
+    """An open-loop point of `workload` at another rate: like its nearest one among `points`, with a label of its own.
+
+    It runs for as long as the workload's fastest point, and has at least as many prompts as its smallest. Raises
+    ValueError when the workload has no open-loop point.
+    """
+    own = [point for point in points if point["workload"] == workload and point["loop"] == OPEN]
+    if not own:
+        raise ValueError(f"{workload} has no point in an open loop")
+    fastest = max(own, key=lambda point: point["rate_s"])
+    seconds = fastest["prompts"] / fastest["rate_s"]
+    prompts = max(math.ceil(seconds * rate_s), min(point["prompts"] for point in own))
+    like = min(own, key=lambda point: abs(math.log(point["rate_s"] / rate_s)))
+    groups = like["prefix_groups"] if like["dataset"] == SHARED_PREFIX else 1
+    point = {**like, "rate_s": rate_s, "prompts": math.ceil(prompts / groups) * groups}
+    several = len({one["workload"] for one in points}) > 1
+    name = (f"{workload}-" if several else "") + load_name(point)
+    taken = {one["label"] for one in points}
+    labels = (name if count == 1 else f"{name}-{count}" for count in range(1, len(taken) + 2))
+    return {**point, "label": next(label for label in labels if label not in taken)}
+
+
+def with_more(benchmark: Mapping[str, Any], more: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The plan's `benchmark` with further points behind its own; "searched" has their labels."""
+    if not more:
+        return dict(benchmark)
+    points = [*benchmark["points"], *(dict(point) for point in more)]
+    return {**benchmark, "points": points, "searched": [point["label"] for point in more]}
+
+
 def with_seeds(benchmark: Mapping[str, Any], offset: int) -> dict[str, Any]:
     """The plan's `benchmark` for another repeat: every point's seed moved by `offset`."""
     return {**benchmark, "points": [{**point, "seed": point["seed"] + offset} for point in benchmark["points"]]}

@@ -28,6 +28,13 @@ options:
       - Added to the seed of every point of the sweep. Repeats have seeds of their own, and all arms of a repeat the same.
     type: int
     default: 0
+  more_points:
+    description:
+      - Points to have behind the inventory's own, whole, as the plan has them. A search over rates chooses them while
+        it goes on.
+    type: list
+    elements: dict
+    default: []
 attributes:
   action:
     description: Runs on the controller.

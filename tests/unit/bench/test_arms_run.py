@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run of arms from the controller's side: order, failures, going on, putting back. What a leg does is played by a
+stand-in for ansible-playbook, which leaves in the run folder what a real one would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
+from rich.console import Console
+
+from pdlab import session
+from pdlab.bench.arms_document import ArmsDocument, ArmsError, new_document, read_document
+from pdlab.bench.arms_run import ArmsRun, begin, combined, go_on
+from pdlab.exit_codes import Exit
+from pdlab.runner import Outcome, PlaybookOptions, TaskResult
+from pdlab.store import RunFolder
+
+COMMON = {"limit": None, "extra_vars": [], "benchmark": None, "search": None, "inventory": "inventory/local"}
+
+
+def plan_of(fingerprint: str = "0", seed: int = 42) -> dict[str, Any]:
+    server = {"name": "s", "role": "colocated", "host": "h", "gpus": []}
+    arms = [
+        {"name": name, "servers": [server], "router": "h", "differs": [], "fingerprint": name + fingerprint}
+        for name in ("pd", "colocated", "dp2")
+    ]
+    points = [{"label": "c1-n4", "workload": "quick", "loop": "closed", "concurrency": 1, "prompts": 4, "seed": seed}]
+    return {
+        "rehearsal": True,
+        "arms": arms,
+        "arm": None,
+        "servers": [],
+        "benchmark": {"name": "quick", "points": points},
+    }
+
+
+class Box:
+    """Stands in for ansible-playbook: notes what is played, and fails as a test wants it."""
+
+    def __init__(self) -> None:
+        self.played: list[tuple[str, str | None, str | None]] = []
+        self.variables: list[Mapping[str, Any]] = []
+        self.plan = plan_of()
+        self.fails: dict[tuple[str, str], Callable[[], Outcome]] = {}
+
+    def __call__(self, playbook: str, options: PlaybookOptions, private: Path, **rest: Any) -> Outcome:
+        variables = rest["variables"]
+        folder = variables.get("pdlab_run_dir")
+        arm = variables.get("pd_arm")
+        if playbook not in ("site", "benchmark", "report"):
+            return done()
+        self.played.append((playbook, arm, options.tags))
+        self.variables.append(variables)
+        layout.write_json(os.path.join(folder, layout.PLAN), {**self.plan, "arm": arm})
+        stage = TaskResult("h", "t", "pdlab.pdlab.stage", {"stage": "deploy", "state": "started"})
+        rest["listener"].task_done(stage)
+        fail = self.fails.pop((str(arm), Path(folder).name.partition("-")[2]), None)
+        return fail() if fail else done()
+
+    @property
+    def arms(self) -> list[str | None]:
+        """The arms that were measured, in order."""
+        return [arm for _playbook, arm, tags in self.played if "benchmark" in (tags or "")]
+
+
+def done() -> Outcome:
+    ok = TaskResult("h", "t", "pdlab.pdlab.topology", {})
+    return Outcome(status="successful", return_code=0, results=[ok])
+
+
+def failed(action: str, **result: Any) -> Callable[[], Outcome]:
+    def outcome() -> Outcome:
+        failure = TaskResult("h", "t", f"pdlab.pdlab.{action}", {"failed": True, "msg": "no", **result})
+        return Outcome(status="failed", return_code=2, failures=[failure], results=[failure])
+
+    return outcome
+
+
+@pytest.fixture
+def box(monkeypatch: pytest.MonkeyPatch) -> Box:
+    stand_in = Box()
+    monkeypatch.setattr(session, "run_playbook", stand_in)
+    return stand_in
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(file=open(os.devnull, "w", encoding="utf-8"), width=80)
+
+
+def started(runs: Path, arms: list[str], repeats: int) -> tuple[RunFolder, ArmsDocument]:
+    document = new_document(plan_of(), arms, repeats, **COMMON)
+    return begin(runs, document), document
+
+
+def run(console: Console, folder: RunFolder, document: ArmsDocument) -> Exit:
+    return ArmsRun(console, PlaybookOptions(Path("inventory")), folder, document).run()
+
+
+def legs(folder: RunFolder) -> list[tuple[str, str]]:
+    return [(part.name, part.run_document()["status"]) for part in folder.leg_folders()]
+
+
+def test_legs_lie_in_order_of_time_in_whole_run_folders_with_the_plan_of_their_arm(
+    box: Box, console: Console, tmp_path: Path
+) -> None:
+    folder, document = started(tmp_path, ["pd", "colocated"], 2)
+    assert run(console, folder, document) is Exit.OK
+    names = ["000-pd-r1", "001-colocated-r1", "002-colocated-r2", "003-pd-r2"]
+    assert legs(folder) == [(name, "ok") for name in names]
+    assert [part.plan_document()["arm"] for part in folder.leg_folders()] == ["pd", "colocated", "colocated", "pd"]
+    assert folder.run_document()["status"] == "ok"
+    written = json.loads((folder.path / "arms.json").read_text())
+    assert [leg["id"] for leg in written["order"]] == ["pd-r1", "colocated-r1", "colocated-r2", "pd-r2"]
+    assert (written["restore"], written["workloads"], written["repeats"]) == ("pd", ["quick"], 2)
+
+
+def test_every_leg_starts_afresh_with_its_repeats_seed_and_the_oracle_asks_each_arm_once(
+    box: Box, console: Console, tmp_path: Path
+) -> None:
+    run(console, *started(tmp_path, ["pd", "colocated"], 2))
+    assert [variables["pdlab_seed_offset"] for variables in box.variables] == [0, 0, 1, 1]
+    assert all(variables["pdlab_fresh"] for variables in box.variables)
+    assert ["verify_oracle" in variables for variables in box.variables] == [False, False, True, True]
+
+
+def test_the_first_arm_is_put_back_only_when_another_one_is_there(box: Box, console: Console, tmp_path: Path) -> None:
+    run(console, *started(tmp_path / "even", ["pd", "colocated"], 2))
+    assert [tags for _playbook, _arm, tags in box.played if "benchmark" not in (tags or "")] == []
+    box.played.clear()
+    folder, document = started(tmp_path / "odd", ["pd", "colocated"], 1)
+    run(console, folder, document)
+    assert box.played[-1] == ("site", "pd", "preflight,deploy,ready")
+    assert (folder.path / "restore" / "plan.json").is_file()
+
+
+def test_a_leg_that_fails_does_not_lose_the_others_and_the_first_arm_comes_back(
+    box: Box, console: Console, tmp_path: Path
+) -> None:
+    box.fails[("colocated", "colocated-r1")] = failed("pd_server")
+    folder, document = started(tmp_path, ["pd", "colocated"], 2)
+    assert run(console, folder, document) is Exit.DEPLOY_FAILED
+    assert [status for _name, status in legs(folder)] == ["ok", "failed", "ok", "ok"]
+    assert "colocated-r1" in folder.run_document()["why"]
+
+
+def test_a_failed_point_alone_is_status_6(box: Box, console: Console, tmp_path: Path) -> None:
+    box.fails[("pd", "pd-r2")] = failed("outcome", failed_points=["c1-n4"])
+    folder, document = started(tmp_path, ["pd", "colocated"], 2)
+    assert run(console, folder, document) is Exit.BENCHMARK_FAILED
+    assert [status for _name, status in legs(folder)] == ["ok", "ok", "ok", "failed"]
+
+
+def test_a_host_that_another_run_holds_ends_it_at_once_and_nothing_is_put_back(
+    box: Box, console: Console, tmp_path: Path
+) -> None:
+    box.fails[("pd", "pd-r1")] = failed("run_lock", held_by={"pid": 1})
+    folder, document = started(tmp_path, ["pd", "colocated"], 2)
+    assert run(console, folder, document) is Exit.BUSY
+    assert len(box.played) == 1
+
+
+def test_ctrl_c_ends_the_leg_and_puts_the_first_arm_back(box: Box, console: Console, tmp_path: Path) -> None:
+    def interrupted() -> Outcome:
+        os.kill(os.getpid(), signal.SIGINT)
+        return Outcome(status="cancelled")
+
+    box.fails[("colocated", "colocated-r1")] = interrupted
+    folder, document = started(tmp_path, ["pd", "colocated"], 2)
+    assert run(console, folder, document) is Exit.CANCELLED
+    assert [status for _name, status in legs(folder)] == ["ok", "cancelled"]
+    assert box.played[-1] == ("site", "pd", "preflight,deploy,ready")
+    assert folder.run_document()["status"] == "cancelled"
+
+
+def test_a_second_ctrl_c_leaves_the_box_as_it_is(box: Box, console: Console, tmp_path: Path) -> None:
+    def interrupted() -> Outcome:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        return Outcome(status="cancelled")
+
+    box.fails[("colocated", "colocated-r1")] = interrupted
+    assert run(console, *started(tmp_path, ["pd", "colocated"], 2)) is Exit.CANCELLED
+    assert box.arms == ["pd", "colocated"]
+    assert len(box.played) == 2
+
+
+# --- going on ----------------------------------------------------------------------------------------------------
+
+
+def cut(box: Box, console: Console, tmp_path: Path) -> tuple[RunFolder, ArmsDocument]:
+    """A run whose second leg failed and whose third died in the middle, with its controller."""
+    box.fails[("colocated", "colocated-r1")] = failed("pd_server")
+    box.fails[("colocated", "colocated-r2")] = failed("pd_server")
+    folder, document = started(tmp_path, ["pd", "colocated"], 2)
+    run(console, folder, document)
+    dead = folder.leg_folders()[2]
+    dead.update(status="running", ended=None)
+    box.played.clear()
+    box.variables.clear()
+    return folder, read_document(folder.arms_document(), folder.name)
+
+
+def test_a_run_that_was_cut_measures_what_is_missing_in_its_order_and_with_its_seeds(
+    box: Box, console: Console, tmp_path: Path
+) -> None:
+    folder, document = cut(box, console, tmp_path)
+    go_on(folder, document, plan_of())
+    assert not (folder.path / "manifest.json").exists(), "what it says holds no longer"
+    assert run(console, folder, document) is Exit.OK
+    assert box.arms == ["colocated", "colocated"]
+    assert [variables["pdlab_seed_offset"] for variables in box.variables[:2]] == [0, 1]
+    assert legs(folder)[4:] == [("004-colocated-r1", "ok"), ("005-colocated-r2", "ok")]
+    assert legs(folder)[1][1] == "failed", "a failed leg stays"
+    run_document = folder.run_document()
+    assert (run_document["status"], len(run_document["resumed"])) == ("ok", 1)
+    assert (folder.path / "manifest.json").exists()
+
+
+def test_a_run_that_is_whole_measures_nothing_again_and_puts_the_first_arm_back(
+    box: Box, console: Console, tmp_path: Path
+) -> None:
+    folder, document = started(tmp_path, ["pd", "colocated"], 2)
+    run(console, folder, document)
+    box.played.clear()
+    assert run(console, folder, document) is Exit.OK
+    assert box.arms == []
+    assert [arm for _playbook, arm, _tags in box.played] == ["pd"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (plan_of("1"), "arm pd is another one now, arm colocated is another one now"),
+        ({**plan_of(), "arms": plan_of()["arms"][:1]}, "arm colocated is gone"),
+        ({**plan_of(), "benchmark": {"name": "x", "points": []}}, "the sweep is another one now"),
+    ],
+    ids=["another topology", "an arm less", "another sweep"],
+)
+def test_a_run_does_not_go_on_with_another_inventory(
+    box: Box, console: Console, tmp_path: Path, plan: dict[str, Any], words: str
+) -> None:
+    folder, document = cut(box, console, tmp_path)
+    with pytest.raises(ArmsError, match=words):
+        go_on(folder, document, plan)
+    assert folder.run_document()["status"] == "failed", "nothing was touched"
+
+
+def test_an_inventory_that_changes_while_the_run_goes_on_ends_it(box: Box, console: Console, tmp_path: Path) -> None:
+    folder, document = started(tmp_path, ["pd", "colocated"], 2)
+    box.plan = plan_of("1")
+    assert run(console, folder, document) is Exit.USAGE
+    assert legs(folder) == [("000-pd-r1", "failed")]
+
+
+@pytest.mark.parametrize(
+    ("arms", "repeats", "words"),
+    [
+        (["pd", "x"], 1, "there is no arm 'x'; there are pd, colocated, dp2"),
+        (["pd"], 1, "name two different arms or more"),
+        (["pd", "pd"], 1, "name two different arms or more"),
+        (["pd", "dp2"], 0, "0 is no number of repeats"),
+    ],
+)
+def test_arms_that_cannot_be_compared_are_refused_before_anything_is_touched(
+    arms: list[str], repeats: int, words: str
+) -> None:
+    with pytest.raises(ArmsError, match=words):
+        new_document(plan_of(), arms, repeats, **COMMON)
+
+
+def test_an_inventory_without_arms_says_where_to_write_them() -> None:
+    with pytest.raises(ArmsError, match="write pd_arms into it"):
+        new_document({**plan_of(), "arms": []}, ["pd", "dp2"], 1, **COMMON)
+
+
+def test_a_run_without_arms_cannot_go_on() -> None:
+    with pytest.raises(ArmsError, match="is no run of arms"):
+        read_document(None, "20260131T000000Z-aaaaaa")
+    with pytest.raises(ArmsError, match="is not whole"):
+        read_document({"arms": ["pd"]}, "20260131T000000Z-aaaaaa")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "status"),
+    [
+        ([], Exit.OK),
+        ([Exit.OK, Exit.BENCHMARK_FAILED, Exit.OK], Exit.BENCHMARK_FAILED),
+        ([Exit.BENCHMARK_FAILED, Exit.DEPLOY_FAILED, Exit.WRONG_ANSWER], Exit.DEPLOY_FAILED),
+        ([Exit.DEPLOY_FAILED, Exit.CANCELLED], Exit.CANCELLED),
+    ],
+)
+def test_the_status_of_a_run_of_arms(statuses: list[Exit], status: Exit) -> None:
+    assert combined(statuses) is status
