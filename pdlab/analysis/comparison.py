@@ -63,7 +63,7 @@ def compare(
         raise RefusedError(f"{name}: the bootstrap needs {BCA_PAIRS} pairs, there are {len(a)}; use Student's t")
     differences = [x - y for x, y in zip(a, b, strict=True)]
     positive = all(value > 0 for value in (*a, *b))
-    logs = [math.log(x / y) for x, y in zip(a, b, strict=True)] if positive else []
+    logs = [math.log(x) - math.log(y) for x, y in zip(a, b, strict=True)] if positive else []
     mean = statistics.fmean(differences)
     low, high = _interval(differences, method, confidence)
     log_low, log_high = _interval(logs, method, confidence) if logs else (None, None)
@@ -74,7 +74,7 @@ def compare(
         difference=mean,
         low=low,
         high=high,
-        ratio=math.exp(statistics.fmean(logs)) if logs else None,
+        ratio=_exp(statistics.fmean(logs)) if logs else None,
         ratio_low=None if log_low is None else _exp(log_low),
         ratio_high=None if log_high is None else _exp(log_high),
         claim=claim,

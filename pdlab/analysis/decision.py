@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 
-from pdlab.analysis.comparison import Comparison
+from pdlab.analysis.comparison import Claim, Comparison
 
 # A ratio whose whole interval lies within this of 1 is level: no difference worth a decision.
 LEVEL = 0.05
@@ -36,19 +36,28 @@ def is_level(found: Comparison) -> bool:
     return found.ratio_low >= 1 / (1 + LEVEL) and found.ratio_high <= 1 + LEVEL
 
 
+def settled_claim(found: Comparison) -> Claim:
+    """The claim, where difference and ratio agree on it: a reader sees either, and pairs of unlike size can tell them
+    apart."""
+    beyond = {"higher": found.ratio_low, "lower": found.ratio_high}.get(found.claim)
+    if beyond is not None and (beyond <= 1 if found.claim == "higher" else beyond >= 1):
+        return "no effect shown"
+    return found.claim
+
+
 def on_goodput(against: Sequence[Comparison]) -> Finding:
     """The finding from goodput against each other arm (one or more; ratio and difference are PD's over the other's).
 
     Better: higher than every other arm. Worse: lower than one of them, which is reason enough. Level with the best of
     those that it does not beat, when that is shown.
     """
-    if any(found.claim == "lower" and not is_level(found) for found in against):
+    if any(settled_claim(found) == "lower" and not is_level(found) for found in against):
         return Finding.WORSE
-    if any(found.claim == "cannot support a claim" for found in against):
+    if any(settled_claim(found) == "cannot support a claim" for found in against):
         return Finding.ONE_RUN
-    if all(found.claim == "higher" and not is_level(found) for found in against):
+    if all(settled_claim(found) == "higher" and not is_level(found) for found in against):
         return Finding.BETTER
-    unbeaten = [found for found in against if found.claim != "higher" or is_level(found)]
+    unbeaten = [found for found in against if settled_claim(found) != "higher" or is_level(found)]
     return Finding.LEVEL if all(is_level(found) for found in unbeaten) else Finding.NOT_SHOWN
 
 

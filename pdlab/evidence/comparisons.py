@@ -53,6 +53,11 @@ def compare_repeats(name: str, a: Mapping[int, float], b: Mapping[int, float]) -
     return compare(name, [a[one] for one in common], [b[one] for one in common]) if common else None
 
 
+def differences(a: Mapping[int, float], b: Mapping[int, float]) -> list[float]:
+    """a - b for each repeat that both have, in order."""
+    return [a[one] - b[one] for one in sorted(a.keys() & b.keys())]
+
+
 def load_words(load: Load) -> str:
     """A load as a reader wants it: "16 requests at once" or "4 requests/s"."""
     if load.loop == "closed":

@@ -12,18 +12,18 @@ from pdlab.analysis.repeats_needed import MOST_REPEATS, repeats_needed
 AIM = 5
 
 
-def more_repeats(arms: Sequence[str], logs: Sequence[float]) -> str:
-    """How many repeats would show the effect, from the log ratios of the pairs seen."""
-    if len(logs) < 2:
+def more_repeats(arms: Sequence[str], seen: Sequence[float]) -> str:
+    """How many repeats would show the effect, from the paired differences seen."""
+    if len(seen) < 2:
         return f"{AIM} repeats, interleaved: `{command(arms, AIM)}`"
-    needed = repeats_needed(logs)
+    needed = repeats_needed(seen)
     if needed is None:
         return (
             f"more repeats will hardly settle it: with this spread it would take more than {MOST_REPEATS}; "
             "take them as level, or measure another load"
         )
-    total = max(needed, len(logs) + 1)
-    more = total - len(logs)
+    total = max(needed, len(seen) + 1)
+    more = total - len(seen)
     return (
         f"about {more} more repeat{'s' if more > 1 else ''} ({total} in all) would settle it if the spread stays as it "
         f"is: `{command(arms, total)}`"

@@ -8,16 +8,15 @@ how much more it would serve: it may win so, it cannot lose or be level.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pdlab.analysis.comparison import Comparison
-from pdlab.analysis.decision import Finding, on_goodput
+from pdlab.analysis.decision import Finding, on_goodput, settled_claim
 from pdlab.analysis.rate_search import HighestRate
 from pdlab.evidence import next_steps
 from pdlab.evidence import verdict_words as words
-from pdlab.evidence.comparisons import compare_repeats, finite, load_words
+from pdlab.evidence.comparisons import compare_repeats, differences, finite, load_words
 from pdlab.evidence.goods import Good, limits_of, scales
 from pdlab.evidence.model import Answer, Arm, LimitSet, Load, VerdictRow
 
@@ -118,9 +117,9 @@ def _judged(
     if finding is Finding.ONE_RUN:
         return "cannot tell", _one_run(pd.mean, best.mean), next_steps.more_repeats(names, [])
     if finding is Finding.NOT_SHOWN:
-        unbeaten = next(arm for arm, found in against.items() if found.claim != "higher")
+        unbeaten = next(arm for arm, found in against.items() if settled_claim(found) != "higher")
         why = f"no effect shown: the interval against {unbeaten} includes none"
-        return "cannot tell", why, next_steps.more_repeats(names, _logs(pd, peaks[unbeaten]))
+        return "cannot tell", why, next_steps.more_repeats(names, differences(pd.values, peaks[unbeaten].values))
     if finding is Finding.LEVEL:
         return "do not use", "level within 5 %: it gains nothing", next_steps.stronger(names, pairs)
     step = next_steps.stronger(names, pairs)
@@ -178,7 +177,7 @@ def _where_more(own: Mapping[Load, Good], other: Mapping[Load, Good], found: Com
     ratio = own[load].mean / other[load].mean
     if ratio < WORTH_NAMING * max(found.ratio or 0.0, 1.0):
         return ""
-    return f"; at {load_words(load)} it is {ratio:.3g} times ({own[load].mean:.3g} against {other[load].mean:.3g})"
+    return f"; at {load_words(load)} it is {words.factor_words(ratio)} times ({own[load].mean:.3g} against {other[load].mean:.3g})"
 
 
 def _tokens(pd: Peak, best: Peak) -> str:
@@ -186,15 +185,9 @@ def _tokens(pd: Peak, best: Peak) -> str:
     if pd.load != best.load or pd.load.loop != "closed" or not (pd.good.keeps and best.good.keeps):
         return ""
     found = compare_repeats("TPOT", pd.good.tpot_ms, best.good.tpot_ms)
-    if found is None or found.claim not in ("higher", "lower") or not found.ratio:
+    if found is None or settled_claim(found) not in ("higher", "lower") or not found.ratio:
         return ""
     return f"; both keep these limits there, and {pd.arm} answers {words.faster_or_slower(found.ratio)} per token"
-
-
-def _logs(pd: Peak, other: Peak) -> list[float]:
-    a, b = pd.values, other.values
-    common = sorted(a.keys() & b.keys())
-    return [math.log(a[one] / b[one]) for one in common] if all(a[one] > 0 and b[one] > 0 for one in common) else []
 
 
 def _no_pairs() -> str:

@@ -7,19 +7,18 @@ and says when which one matters.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pdlab.analysis.advice import breakeven_output_len
 from pdlab.analysis.comparison import Comparison
-from pdlab.analysis.decision import Finding, on_rate_and_tpot, turned
+from pdlab.analysis.decision import Finding, on_rate_and_tpot, settled_claim, turned
 from pdlab.analysis.measurement import Measurement
 from pdlab.analysis.refusal import RefusedError
 from pdlab.evidence import next_steps
 from pdlab.evidence import verdict_words as words
 from pdlab.evidence.cells import PER_GPU, Sample, by_arm, figures_of
-from pdlab.evidence.comparisons import compare_repeats, finite, load_words
+from pdlab.evidence.comparisons import compare_repeats, differences, finite, load_words
 from pdlab.evidence.model import Answer, Arm, LimitSet, Load, VerdictRow
 
 Values = Mapping[int, float]
@@ -40,6 +39,7 @@ class AtLoad:
     ttft: Mapping[str, Comparison]
     means: Mapping[str, Mapping[str, float]]
     rates: Mapping[str, Values]
+    tpots: Mapping[str, Values]
     measurements: Mapping[str, Measurement]
 
     @property
@@ -121,6 +121,7 @@ def _at(load: Load, group: Mapping[str, Mapping[int, Sample]], arms: Sequence[Ar
         ttft=against("ttft_ms.mean"),
         means=means,
         rates={arm: values(arm, quantity) for arm in (pd, *others)},
+        tpots={arm: values(arm, "tpot_ms.mean") for arm in (pd, *others)},
         measurements={
             arm: one.measurement for arm in (pd, *others) if (one := next(iter(group[arm].values()))).measurement
         },
@@ -142,7 +143,7 @@ def _judged(seen: AtLoad, workload: str, names: Sequence[str]) -> tuple[Answer, 
         case Finding.ONE_RUN:
             return "cannot tell", "one run of each has no spread: this is a lead", next_steps.more_repeats(names, [])
         case _:
-            return "cannot tell", "no effect shown that decides", next_steps.more_repeats(names, _logs(seen))
+            return "cannot tell", "no effect shown that decides", next_steps.more_repeats(names, _unsettled(seen))
 
 
 def _effect(seen: AtLoad, quantity: str) -> str:
@@ -165,7 +166,7 @@ def _effect(seen: AtLoad, quantity: str) -> str:
     parts = (served, answers) if seen.finding is Finding.WORSE else (answers, served)
     said = f"at {load_words(seen.load)} {seen.pd} {' and '.join(parts)}"
     later = seen.ttft.get(seen.best)
-    if later and later.claim == "higher" and (later.ratio or 0) > MUCH_LATER:
+    if later and settled_claim(later) == "higher" and (later.ratio or 0) > MUCH_LATER:
         said += f", and its first token takes {later.ratio:.3g} times as long"
     if seen.finding is Finding.FASTER_AND_FEWER:
         said += f"; use it when a token has to come within less than {quick['tpot_ms.mean']:.3g} ms"
@@ -203,7 +204,10 @@ def _elsewhere(top: AtLoad, seen: Sequence[AtLoad]) -> str:
     return f"; the same holds at {same} of the other {len(others)} loads" if len(others) > 1 else ""
 
 
-def _logs(seen: AtLoad) -> list[float]:
-    """Log ratios of the quantity that is not settled: the rate, against the best other arm, else TPOT's spread."""
-    a, b = seen.rates[seen.pd], seen.rates[seen.best]
-    return [math.log(a[one] / b[one]) for one in sorted(a.keys() & b.keys()) if a[one] > 0 and b[one] > 0]
+def _unsettled(seen: AtLoad) -> list[float]:
+    """The paired differences whose interval includes no effect: of the rate when it is that, else of TPOT."""
+    for found, values in ((seen.rate, seen.rates), (seen.tpot, seen.tpots)):
+        for arm, one in found.items():
+            if settled_claim(one) == "no effect shown":
+                return differences(values[seen.pd], values[arm])
+    return []

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pdlab.analysis.comparison import Comparison
+from pdlab.analysis.decision import settled_claim
 from pdlab.evidence.model import Answer
 
 # A factor from this on is what two repeats leave open.
@@ -23,7 +24,7 @@ def more_or_fewer(ratio: float, what: str) -> str:
     if abs(ratio - 1) < AS_MANY:
         return f"as many {what} as"
     if ratio >= 2:
-        return f"{ratio:.3g} times the {what} of"
+        return f"{factor_words(ratio)} times the {what} of"
     if ratio >= 1:
         return f"{percent(ratio - 1)} more {what} than"
     return f"{percent(1 - ratio)} fewer {what} than"
@@ -42,21 +43,24 @@ def support(found: Comparison, *, factor: bool = False) -> str:
     if found.pairs < 2:
         return "1 run of each"
     repeats = f"{found.pairs} repeats"
-    shown = "" if found.claim in ("higher", "lower") else ": no effect shown"
+    shown = "" if settled_claim(found) in ("higher", "lower") else ": no effect shown"
     if found.ratio_low is None or found.ratio_high is None:
         return f"95 % interval of the difference {found.low:+.3g} to {found.high:+.3g}, {repeats}{shown}"
     low, high = found.ratio_low, found.ratio_high
-    ends = f"{_factor(low)} to {_factor(high)} times" if factor or low >= 2 else f"{_end(low)} to {_end(high)}"
+    ends = (
+        f"{factor_words(low)} to {factor_words(high)} times" if factor or low >= 2 else f"{_end(low)} to {_end(high)}"
+    )
     return f"95 % interval {ends}, {repeats}{shown}"
 
 
 def _end(ratio: float) -> str:
     """One end of an interval, as "-26 %", "+4 %" or "2.3 times"."""
-    return f"{_factor(ratio)} times" if ratio >= 2 else f"{'-' if ratio < 1 else '+'}{percent(abs(ratio - 1))}"
+    return f"{factor_words(ratio)} times" if ratio >= 2 else f"{'-' if ratio < 1 else '+'}{percent(abs(ratio - 1))}"
 
 
-def _factor(ratio: float) -> str:
-    return f"{ratio:.3g}" if ratio < OPEN else "any number of"
+def factor_words(ratio: float) -> str:
+    """A factor with three digits; what is larger than OPEN is not told apart."""
+    return f"{ratio:.3g}" if ratio < OPEN else f"over {OPEN:.0f}"
 
 
 def percent(share: float) -> str:

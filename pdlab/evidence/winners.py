@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pdlab.analysis.decision import settled_claim
 from pdlab.evidence.cells import interval_of
 from pdlab.evidence.comparisons import compare_repeats, load_words
 from pdlab.evidence.goods import NO_LIMITS, Good
@@ -78,7 +79,7 @@ def winner_of(
         return None, f"{said}; no repeat that all have in common"
     if any(found.pairs < 2 for found in against.values()):
         return None, f"{said}: one run of each has no spread"
-    unbeaten = [arm for arm, found in against.items() if found.claim != "higher"]
+    unbeaten = [arm for arm, found in against.items() if settled_claim(found) != "higher"]
     if unbeaten:
         return None, f"{said}: no effect shown against {', '.join(unbeaten)}"
     return best, f"{said}; {min(found.pairs for found in against.values())} repeats"

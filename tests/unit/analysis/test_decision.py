@@ -122,6 +122,19 @@ def test_an_effect_that_is_shown_needs_no_more_repeats_than_it_had(values) -> No
         assert needed is not None and needed <= len(values)
 
 
+def test_pairs_of_unlike_size_whose_ratio_is_open_show_no_effect() -> None:
+    found = compare("x", (10.1, 20.0), (0.1, 10.0))
+    assert found.claim == "higher" and found.ratio_low < 1
+    assert on_goodput([found]) is Finding.NOT_SHOWN
+    assert on_goodput([turned(found)]) is Finding.NOT_SHOWN
+
+
+@pytest.mark.parametrize("tiny", [5e-324, 1e-300])
+def test_a_value_next_to_nothing_leaves_the_ratio_open_and_breaks_nothing(tiny: float) -> None:
+    found = compare("x", (1.0, 1.0), (1.0, tiny))
+    assert found.ratio > 1 and found.ratio_low < 1 < found.ratio_high
+
+
 def test_repeats_without_a_spread_to_go_by_name_no_number() -> None:
     assert repeats_needed([0.3]) is None
     assert repeats_needed([0.1, -0.1]) is None

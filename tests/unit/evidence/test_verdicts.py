@@ -78,7 +78,7 @@ def test_one_repeat_supports_no_claim_and_five_are_advised(tmp_path: Path) -> No
 def test_an_interval_that_includes_no_effect_is_called_that_and_the_repeats_that_would_settle_it_are_named(
     tmp_path: Path,
 ) -> None:
-    found = verdict(of_run(seeded_run(tmp_path, repeats=3, spread=0.35)), "short")
+    found = verdict(of_run(seeded_run(tmp_path, repeats=3, spread=0.2)), "short")
     assert found.low < 1 < found.high
     assert found.answer == "cannot tell" and "no effect shown" in found.sentence
     wanted = re.search(r"about (\d+) more repeats \((\d+) in all\)", found.next_measurement)
