@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from textwrap import shorten
 
 from rich.console import Console, RenderableType
@@ -11,31 +12,53 @@ from rich.table import Table
 from rich.text import Text
 
 from pdlab.bench.arms_document import ArmsDocument
-from pdlab.bench.schedule import PlannedLeg
+from pdlab.evidence.build import build_evidence
 from pdlab.evidence.legs import Leg, legs_of
 from pdlab.exit_codes import Exit
-from pdlab.report import formatting
+from pdlab.explain import compared_lines
+from pdlab.loose import as_rows
+from pdlab.report import formatting, write_report
+from pdlab.results import REHEARSAL_NOTE
 from pdlab.store import OK, RunFolder
-from pdlab.tables import BAD, GOOD, SOFT
+from pdlab.tables import BAD, GOOD, SOFT, WARNING
 
 CHANGE = ("deploy", "ready")
 # The rest of a leg's reason stands above, and in its run.json.
 WHY_CHARACTERS = 120
+WIDEST = 100
+
+
+def show_arms_results(console: Console, folder: RunFolder) -> Path:
+    """Make the report of a run of arms; show its legs, the verdicts and who wins where. Returns the page's path."""
+    _own, page = write_report(folder)
+    legs = legs_of(folder)
+    planned = [str(leg.get("id")) for leg in as_rows((folder.arms_document() or {}).get("order"))]
+    evidence = build_evidence(legs, folder.name)
+    console.print(legs_table(planned, legs))
+    if any(row.counts for row in evidence.points):
+        if evidence.rehearsal:
+            console.print(f"REHEARSAL: {REHEARSAL_NOTE}", style=WARNING)
+        for line in compared_lines(evidence, min(console.width, WIDEST)):
+            console.print(line, markup=False, soft_wrap=True)
+    return page
 
 
 def show_arms_closing(console: Console, folder: RunFolder, document: ArmsDocument, code: Exit) -> None:
-    """The legs, how many are whole, and how to go on."""
-    legs = legs_of(folder)
+    """The results, how many legs are whole, and how to go on."""
     console.print()
-    console.print(legs_table(document.planned, legs))
-    missing = [leg.id for leg in document.planned if leg.id not in {found.id for found in legs if whole(found)}]
+    page = show_arms_results(console, folder)
+    missing = [
+        leg.id for leg in document.planned if leg.id not in {found.id for found in legs_of(folder) if whole(found)}
+    ]
     total = len(document.planned)
     style = GOOD if code is Exit.OK else BAD
-    console.print(f"{total - len(missing)} of {total} legs are whole", style=style, soft_wrap=True)
-    console.print(f"run:    {folder.path}", soft_wrap=True, markup=False)
+    console.print(f"\n{total - len(missing)} of {total} legs are whole", style=style, soft_wrap=True)
+    console.print(f"report: {page}\nrun:    {folder.path}", soft_wrap=True, markup=False)
+    steps = {"What binds each load, and what the numbers cannot support:": f"pdlab explain {folder.name}"}
     if missing:
-        console.print(f"\nTo measure what is missing ({', '.join(missing)}):", soft_wrap=True, markup=False)
-        console.print(f"  pdlab bench --resume {folder.name}", soft_wrap=True, markup=False)
+        steps[f"To measure what is missing ({', '.join(missing)}):"] = f"pdlab bench --resume {folder.name}"
+    for text, command in steps.items():
+        console.print(f"\n{text}\n  {command}", soft_wrap=True, markup=False)
 
 
 def whole(leg: Leg) -> bool:
@@ -43,21 +66,21 @@ def whole(leg: Leg) -> bool:
     return leg.contents.run.get("status") == OK
 
 
-def legs_table(planned: Sequence[PlannedLeg], legs: Sequence[Leg]) -> RenderableType:
+def legs_table(planned: Sequence[str], legs: Sequence[Leg]) -> RenderableType:
     """Each leg in the planned order: how long the change of arms took, how long the leg, and what came of it."""
     found = {leg.id: leg for leg in legs}
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for header, justify in (("leg", "left"), ("deployed in", "right"), ("whole leg", "right")):
         table.add_column(header, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     table.add_column("output tok/s", overflow="fold")
-    for plan in planned:
-        leg = found.get(plan.id)
+    for name in planned:
+        leg = found.get(name)
         if leg is None:
-            table.add_row(plan.id, "", "", Text("not measured", style=SOFT))
+            table.add_row(name, "", "", Text("not measured", style=SOFT))
             continue
         change = [stage.seconds for stage in leg.report.stages if stage.name in CHANGE and stage.seconds is not None]
         table.add_row(
-            plan.id,
+            name,
             formatting.seconds(sum(change)) if change else "",
             formatting.seconds(leg.report.seconds),
             _result(leg),

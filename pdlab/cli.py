@@ -724,10 +724,14 @@ def report(
     if as_json:
         print_json(found.model_dump(mode="json"))
     else:
+        from pdlab.arms_closing import show_arms_results
         from pdlab.closing import show_results
 
-        _report, page = write_report(folder)
-        show_results(out, contents)
+        if folder.arms_document():
+            page = show_arms_results(out, folder)
+        else:
+            _report, page = write_report(folder)
+            show_results(out, contents)
         out.print(f"report:   {page}\nfindings: {folder.findings_path}", soft_wrap=True)
     raise typer.Exit(int(Exit.OK))
 

@@ -47,7 +47,7 @@ def lines(explained: Explained, width: int = WIDTH) -> list[str]:
         shown += _wrapped(f"REHEARSAL: {REHEARSAL_NOTE}", width)
     if not any(row.counts for row in evidence.points):
         return [*shown, "no point of this run has figures to analyse"]
-    compared = [*_verdicts(evidence, width), *_winners(evidence, width)]
+    compared = compared_lines(evidence, width)
     # Of one arm alone the verdict says what to compare it with: that comes last.
     shown += compared if len(evidence.arms) > 1 else []
     for arm in evidence.arms:
@@ -57,6 +57,11 @@ def lines(explained: Explained, width: int = WIDTH) -> list[str]:
     shown += _advice(evidence, width)
     shown += [] if len(evidence.arms) > 1 else compared
     return [*shown, *_doubts(evidence, width)]
+
+
+def compared_lines(evidence: Evidence, width: int = WIDTH) -> list[str]:
+    """The verdicts and who wins where, at most `width` columns wide."""
+    return [*_verdicts(evidence, width), *_winners(evidence, width)]
 
 
 def _verdicts(evidence: Evidence, width: int) -> list[str]:

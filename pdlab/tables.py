@@ -126,7 +126,14 @@ def plan_table(plan: Mapping[str, Any], width: int = WIDTH) -> RenderableType:
             Text(f"GPU {format_list(set(gpus))}" if gpus else as_text(part.get("device")) or ""),
             _numa(part),
         )
-    return Group(table, *_engine_notes(plan))
+    return Group(table, *_arms_note(plan), *_engine_notes(plan))
+
+
+def _arms_note(plan: Mapping[str, Any]) -> list[Text]:
+    """The arms of the inventory, and whose plan this is."""
+    names = [str(arm.get("name")) for arm in as_rows(plan.get("arms"))]
+    shown = [f"{name} (this one)" if name == plan.get("arm") else name for name in names]
+    return [Text(f"arms: {', '.join(shown)}", style=SOFT)] if names else []
 
 
 def plan_details(plan: Mapping[str, Any], run: DryRun | None = None) -> Text:
