@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -794,6 +795,39 @@ def explain_figure(runs_dir: Path, run: str, id: str, limits: Limits | None, as_
         for line in lines(found, min(out.width, 100)):
             out.print(line, markup=False, soft_wrap=True)
     raise typer.Exit(int(Exit.OK if found.agrees and found.intact else Exit.ALTERED))
+
+
+class ExportFormat(StrEnum):
+    """What `pdlab export` writes."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+    LLM_D = "llm-d"
+
+
+@app.command()
+def export(
+    run: Annotated[str, typer.Argument(help="A run's name, its id, a path, or `latest`.")] = "latest",
+    format: Annotated[ExportFormat, typer.Option("--format", "-f", help="What to write.")] = ExportFormat.CSV,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file to write; for llm-d a folder. Default: print it.")
+    ] = None,
+    runs_dir: Runs = RUNS,
+) -> None:
+    """All points of a run for other programs: a table, or llm-d benchmark reports (docs/exports.md)."""
+    from pdlab.export.files import export_run
+    from pdlab.export.table import ExportError
+
+    try:
+        folder = RunFolder.find(runs_dir, run)
+        written = export_run(folder, format.value, output)
+    except StoreError as error:
+        fail(str(error), Exit.USAGE)
+    except ExportError as error:
+        fail(str(error), Exit.ERROR)
+    if written:
+        err.print(f"export: {written}", soft_wrap=True, markup=False)
 
 
 @app.command("verify-run")

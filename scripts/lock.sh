@@ -26,4 +26,4 @@ resolve "${leave_out[@]}" $locks/engine.in -o $locks/cpu.txt
 
 resolve "$@" roles/servers/files/supervisor.in -o roles/servers/files/supervisor.txt
 resolve "$@" pyproject.toml -o requirements.txt
-resolve "$@" pyproject.toml --group dev -c requirements.txt -o requirements-dev.txt
+resolve "$@" pyproject.toml --group dev --extra parquet -c requirements.txt -o requirements-dev.txt

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pdlab import explanation, preflight, results, status, topology
+from pdlab.export import table
 from pdlab.ledger import explained, manifest, verify
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "schemas"
@@ -25,6 +26,7 @@ REGISTRY: list[Callable[[], Schemas]] = [
     results.schemas,
     lambda: {"plan": topology.Plan.model_json_schema()},
     lambda: {"preflight": preflight.Preflight.model_json_schema()},
+    lambda: {"export": table.Export.model_json_schema()},
     lambda: {"manifest": manifest.Manifest.model_json_schema()},
     lambda: {"figure": explained.Explained.model_json_schema(mode="serialization")},
     lambda: {"verify-run": verify.RunVerification.model_json_schema()},

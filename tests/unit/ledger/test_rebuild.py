@@ -15,6 +15,7 @@ import pytest
 
 from pdlab.report import page, write_report
 from pdlab.store import FAILED, OK, RunFolder
+from tests.unit.evidence import arms_run_factory as arms
 from tests.unit.report import run_folder_factory as factory
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -45,6 +46,7 @@ RUNS: list[Callable[[Path], RunFolder]] = [
     factory.veto_run,
     damaged_run,
     by_playbook,
+    lambda runs_dir: arms.seeded_run(runs_dir, repeats=2, failed=[("tp2-r1", "short-c64-n40")]),
 ]
 
 
