@@ -16,12 +16,11 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.box import read_
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.recording import Recording
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, Faults
 from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import place
-from ansible_collections.pdlab.pdlab.plugins.module_utils.server_service import definition_of
+from ansible_collections.pdlab.pdlab.plugins.module_utils.server_service import STOP_TIMEOUT_S, definition_of
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import SYSTEMD
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import AUTO
 from ansible_collections.pdlab.pdlab.plugins.module_utils.supervisor_manager import SupervisorManager
 from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_manager import SystemdManager
-from ansible_collections.pdlab.pdlab.plugins.modules.pd_server import ARGUMENTS
 
 from pdlab.preflight import BoxError
 
@@ -81,8 +80,8 @@ def uses_systemd(plan: Mapping[str, Any], host: str, facts: Mapping[str, Any]) -
 
 def unit_of_part(part: Mapping[str, Any], plan: Mapping[str, Any], facts: Mapping[str, Any]) -> Unit:
     """The file that pd_server would write for one part."""
-    root, stop_timeout_s = plan["hosts"][part["host"]]["root"], ARGUMENTS["stop_timeout_s"]["default"]
-    definition = definition_of(part, root, FINGERPRINT, part["user"], stop_timeout_s)
+    root = plan["hosts"][part["host"]]["root"]
+    definition = definition_of(part, root, FINGERPRINT, part["user"], STOP_TIMEOUT_S)
     if uses_systemd(plan, part["host"], facts):
         units = SystemdManager(root)
         return Unit(units.kind, units.path(definition.name), units.render(definition))

@@ -187,7 +187,7 @@ class Session:
         actions = {failure.action.removeprefix("pdlab.pdlab.") for failure in self.outcome.failures}
         if "topology" in actions or (not stage and not self.outcome.unreachable):
             return Exit.USAGE
-        if "run_lock" in actions and any(failure.result.get("held_by") for failure in self.outcome.failures):
+        if any(failure.result.get("held_by") for failure in self.outcome.failures):
             return Exit.BUSY
         if any(failure.result.get("failed_points") for failure in self.outcome.failures):
             return Exit.BENCHMARK_FAILED

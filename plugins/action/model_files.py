@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
-from ansible_collections.pdlab.pdlab.plugins.module_utils import checksums
+from ansible_collections.pdlab.pdlab.plugins.module_utils import checksums, model_state
 from ansible_collections.pdlab.pdlab.plugins.module_utils.model_progress import progress_line
 from ansible_collections.pdlab.pdlab.plugins.plugin_utils.interruptible import signals_as_exceptions
 from ansible_collections.pdlab.pdlab.plugins.plugin_utils.recorded import RecordedAction
@@ -73,6 +73,12 @@ class ActionModule(RecordedAction):
             result["warm_up"] = {key: value + read_bytes for key, value in result["warm_up"].items()}
         result.pop("warmed", None)
         return {**result, **changes}
+
+    def from_sight(self, arguments: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any] | None:
+        model = seen.get("model")
+        if not model or arguments.get("state", "present") != "present" or model["path"] != arguments.get("path"):
+            return None
+        return model_state.standing(model, arguments) if model["root"] == arguments.get("root") else None
 
     def _download(self, arguments: Mapping[str, Any], host: str, task_vars: dict[str, Any]) -> dict[str, Any]:
         """Run the download to its end; returns what state=collected gives, or a failed step's result."""

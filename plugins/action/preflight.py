@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -10,15 +11,16 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import preflight_rules
 from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import COLLECTIVES, KV
 from ansible_collections.pdlab.pdlab.plugins.module_utils.probe_options import probe_options
 from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import engine_dir
+from ansible_collections.pdlab.pdlab.plugins.plugin_utils.host_hold import when_gone
 from ansible_collections.pdlab.pdlab.plugins.plugin_utils.recorded import RecordedAction
 
 PROBES = {"kv": KV, "collectives": COLLECTIVES}
 
 
 class ActionModule(RecordedAction):
-    """Options: plan, run_dir, record, timeout_s. Returns facts and verdicts.
+    """Options: plan, holder, run_dir, record, timeout_s. Returns facts and verdicts, and what of it later tasks use.
 
-    Changes nothing. Where GPUs are idle and the engine is there, KV memory and collectives are tried on them.
+    Changes nothing but the hold on the host, which it takes for `holder` in the same step. Where GPUs are idle and the engine is there, KV memory and collectives are tried on them.
     """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -33,10 +35,14 @@ class ActionModule(RecordedAction):
         engine = task_vars.get("pd_engine")
         python = self._templar.template(engine).get("python") if isinstance(engine, dict) else None
         limit = {"timeout_s": arguments["timeout_s"]} if arguments.get("timeout_s") is not None else {}
-        looked = self._execute_module(
-            module_name="pdlab.pdlab.box_facts",
-            module_args={**rules.facts_options(plan, host, [python] if python else []), **limit},
-            task_vars=task_vars,
+        asked = {**rules.facts_options(plan, host, [python] if python else []), **limit}
+        holder, began = arguments.get("holder"), time.time()
+        looked = when_gone(
+            lambda gone: self._execute_module(
+                module_name="pdlab.pdlab.box_facts",
+                module_args={**asked, **({"hold": {"holder": holder, **gone}} if holder else {})},
+                task_vars=task_vars,
+            )
         )
         if looked.get("failed") or "facts" not in looked:
             return dict(looked)
@@ -46,6 +52,8 @@ class ActionModule(RecordedAction):
         result: dict[str, Any] = {
             "changed": False,
             **judged,
+            "lock": looked.get("lock"),
+            "standing": {"at": began, "servers": looked["servers"]},
             "warnings": [f"{host}: {rules.line(verdict)}" for verdict in doubtful],
         }
         if forbidding:
@@ -53,6 +61,15 @@ class ActionModule(RecordedAction):
             lines = [f"{host} cannot be deployed to ({count}):", *(rules.line(verdict) for verdict in forbidding)]
             result.update(failed=True, msg="\n".join(lines))
         return result
+
+    def document(self, result: dict[str, Any]) -> dict[str, Any]:
+        # What a server is like has a record of its own, and who holds the host is nobody's result.
+        kept = super().document(result)
+        return {key: value for key, value in kept.items() if key not in ("lock", "standing")}
+
+    def keeps(self, result: dict[str, Any]) -> bool:
+        # A host that is another run's, or cannot be reached, was not judged.
+        return "verdicts" in result
 
     def _tried(
         self, facts: dict[str, Any], plan: dict[str, Any], host: str, task_vars: dict[str, Any]

@@ -7,26 +7,27 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.pdlab.pdlab.plugins.module_utils import host_lock
+from ansible_collections.pdlab.pdlab.plugins.plugin_utils.host_hold import when_gone
+
+SAID = ("path", "held", "held_by", "took_over", "systemd")
 
 
 class ActionModule(ActionBase):
-    """Runs the module; once more when the holder in the way was a process of this machine and is gone."""
+    """Runs the module; once more when the holder in the way was a process of this machine and is gone.
+
+    Not at all when it has said of this root, in this run, who holds the host (`known`).
+    """
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
-        answer = self._ask(arguments, task_vars)
-        other = answer.get("held_by")
-        if answer.get("failed") and other and is_gone(other):
-            answer = self._ask({**arguments, "gone": other}, task_vars)
-        return {**result, **answer}
+        known = arguments.pop("known", None) or {}
+        path = host_lock.lock_path(str(arguments.get("root")))
+        if known.get("path") == path and "held_by" in known and arguments.get("state", "present") == "present":
+            return {**result, **{key: known[key] for key in SAID}, "changed": False}
+        return {**result, **when_gone(lambda gone: self._ask({**arguments, **gone}, task_vars))}
 
     def _ask(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
         return dict(
             self._execute_module(module_name="pdlab.pdlab.run_lock", module_args=arguments, task_vars=task_vars or {})
         )
-
-
-def is_gone(holder: dict[str, Any]) -> bool:
-    """Whether a holder was a process of this machine and is no more."""
-    return host_lock.same_machine(holder, host_lock.this_machine()) and not host_lock.runs_here(holder)

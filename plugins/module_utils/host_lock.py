@@ -17,11 +17,27 @@ from contextlib import contextmanager
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import processes
+from ansible_collections.pdlab.pdlab.plugins.module_utils.init_system import can_use_systemd
+from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
 from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import state_dir, under
 
 # A start time is computed from the clock, which may have been set since.
 START_TOLERANCE_S = 5.0
+# How long a holder on another machine is believed to be alive after it was last seen.
+LEASE_S = 7200
 GUARD_WAIT_S = 5.0
+
+# Of the module run_lock, and of what takes the host beside its own work.
+HOLDER_OPTION: dict[str, Any] = {
+    "type": "dict",
+    "options": {
+        "controller": {"type": "str", "required": True},
+        "machine_id": {"type": "str", "default": ""},
+        "pid": {"type": "int", "required": True},
+        "pid_started": {"type": "float"},
+        "run": {"type": "str"},
+    },
+}
 
 Holder = Mapping[str, Any]
 
@@ -122,6 +138,66 @@ def guarded(directory: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+class HeldError(Exception):
+    """Another run holds the host; `result` is what there is to say of the lock."""
+
+    def __init__(self, message: str, result: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class LockFileError(Exception):
+    """The lock cannot be written; the text says what to do."""
+
+
+def hold(options: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Take the host for a run, or refresh its hold; in check mode take nothing and refuse nothing.
+
+    `options`: root, holder, lease_s, gone (a holder that is known to be dead, or None). Returns {"path", "held",
+    "held_by", "took_over", "systemd"}, the last being whether services here can be systemd's. Raises HeldError,
+    LockFileError.
+    """
+    path = lock_path(options["root"])
+    directory = os.path.dirname(path)
+    try:
+        if check_mode:
+            return _take(options, path, True)
+        os.makedirs(directory, exist_ok=True)
+        with guarded(directory):
+            return _take(options, path, False)
+    except OSError as error:
+        raise LockFileError(unwritable(path, error)) from error
+
+
+def unwritable(path: str, error: OSError) -> str:
+    """Say that the lock cannot be written, and what to do."""
+    return (
+        f"the lock {path} cannot be written: {error.strerror or error}; make {os.path.dirname(path)} a directory that "
+        "this user can write, with space left, or set another pd_root"
+    )
+
+
+def _take(options: Mapping[str, Any], path: str, check_mode: bool) -> dict[str, Any]:
+    holder, here, now = options["holder"], this_machine(), time.time()
+    before = read_lock(path)
+    other = None if before is None or same_holder(before["holder"], holder) else before
+    gone = options["gone"]
+    known_dead = other is not None and gone is not None and same_holder(other["holder"], gone)
+    alive = other is not None and not known_dead and is_alive(other, here, now)
+    result = {
+        "path": path,
+        "held": not check_mode and not alive,
+        "held_by": other["holder"] if other and alive else None,
+        "took_over": other["holder"] if other and not alive else None,
+        "systemd": can_use_systemd(),
+    }
+    if other and alive and not check_mode:
+        raise HeldError(refusal(other, here), result)
+    if not check_mode:
+        write_json(path, new_lock(holder, before, options["lease_s"], now))
+    return result
 
 
 def refusal(lock: Mapping[str, Any], here: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
@@ -34,15 +34,31 @@ def inventory(path: str, known: Mapping[str, Mapping[str, Any]] | None = None) -
     taken from there ("checked_sha256" too, a large file's own hash). Hidden folders are left out (.git, .cache).
     A link to nothing has no size: {"size": None}. Raises OSError when a file cannot be read.
     """
-    found: Files = {}
+    found = {relative: _entry(full, (known or {}).get(relative)) for relative, full in _walk(path)}
+    return dict(sorted(found.items()))
+
+
+def untouched(path: str, files: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a model consists of exactly these files with these sizes and times. No file is opened; raises OSError."""
+    found = {}
+    for relative, full in _walk(path):
+        try:
+            status = os.stat(full)
+        except FileNotFoundError:
+            return False
+        found[relative] = (status.st_size, status.st_mtime_ns)
+    return found == {name: (entry["size"], entry["mtime_ns"]) for name, entry in files.items()}
+
+
+def _walk(path: str) -> Iterator[tuple[str, str]]:
+    """Each file of a model: its name below the folder, and its path."""
     for directory, folders, names in os.walk(path):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             full = os.path.join(directory, name)
             relative = os.path.relpath(full, path)
             if relative != MANIFEST:
-                found[relative] = _entry(full, (known or {}).get(relative))
-    return dict(sorted(found.items()))
+                yield relative, full
 
 
 def _entry(full: str, known: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -71,6 +87,16 @@ def _sample(full: str, size: int) -> str:
             stream.seek((size - SAMPLE_BYTES) * index // (SAMPLES - 1))
             digest.update(stream.read(SAMPLE_BYTES))
     return digest.hexdigest()
+
+
+def read_manifest(path: str) -> dict[str, Any]:
+    """What a download or the canary's maker left in a model's folder; empty when there is none."""
+    try:
+        with open(os.path.join(path, MANIFEST), encoding="utf-8") as stream:
+            manifest = json.load(stream)
+    except (OSError, ValueError):
+        return {}
+    return manifest if isinstance(manifest, dict) else {}
 
 
 def fingerprint(files: Mapping[str, Mapping[str, Any]]) -> str:

@@ -46,6 +46,52 @@ options:
   checkpoint:
     description: Directory of a checkpoint that is to be complete.
     type: str
+  model:
+    description: Directory of the model. What O(root) remembers of it is in C(facts.kept) when no file was touched since.
+    type: str
+  servers:
+    description:
+      - Options of M(pdlab.pdlab.pd_server), without the engine's fingerprint. Each server is held against its
+        description.
+    type: list
+    elements: dict
+    default: []
+  hold:
+    description:
+      - Take the host for this run before anything is looked at, as M(pdlab.pdlab.run_lock) does. Fail when another run
+        holds it.
+    type: dict
+    suboptions:
+      holder:
+        description: Who holds the host, as M(pdlab.pdlab.stage) returns it.
+        type: dict
+        required: true
+        suboptions:
+          controller:
+            description: Host name of the controller.
+            type: str
+            required: true
+          machine_id:
+            description: The controller's C(/etc/machine-id), empty where there is none.
+            type: str
+            default: ""
+          pid:
+            description: PID of the run on the controller.
+            type: int
+            required: true
+          pid_started:
+            description: When that process started, in seconds since the epoch.
+            type: float
+          run:
+            description: Name of the run.
+            type: str
+      lease_s:
+        description: How long a holder on another machine is believed to be alive after it was last seen, in seconds.
+        type: int
+        default: 7200
+      gone:
+        description: A holder of which the controller knows that it is gone.
+        type: dict
   timeout_s:
     description: How long all commands together may take, in seconds.
     type: float
@@ -155,11 +201,30 @@ facts:
     ephemeral_ports: {description: First and last port that the kernel hands out by itself., type: list}
     reserved_ports: {description: Ports that the kernel never hands out by itself., type: list}
     ports: {description: Listeners on the ports asked for., type: list}
-    kept: {description: "What earlier runs left below O(root): environments, KV probe, references.", type: dict}
+    kept:
+      description: "What earlier runs left below O(root): environments, probes, references, what is known of O(model)."
+      type: dict
     checkpoint: {description: "What is wrong with the checkpoint asked for.", type: dict}
+servers:
+  description: The servers of O(servers) that run as described, each with C(asked) and the C(result) of pd_server.
+  returned: always
+  type: dict
+lock:
+  description: What M(pdlab.pdlab.run_lock) returns.
+  returned: when O(hold) is given
+  type: dict
+held_by:
+  description: The run that holds the host.
+  returned: when that is another one
+  type: dict
 """
 
+import sys
+from collections.abc import Mapping
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.pdlab.pdlab.plugins.module_utils import host_lock, processes, standing_servers, target_layout
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.box import OPTIONS, read_facts
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.kept import read_kept
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.source import Source
@@ -176,13 +241,45 @@ def main() -> None:
             "engine": {"type": "str"},
             "engine_pythonpath": {"type": "list", "elements": "str", "default": []},
             "checkpoint": {"type": "str"},
+            "model": {"type": "str"},
+            "servers": {"type": "list", "elements": "dict", "default": []},
+            "hold": {
+                "type": "dict",
+                "options": {
+                    "holder": {**host_lock.HOLDER_OPTION, "required": True},
+                    "lease_s": {"type": "int", "default": host_lock.LEASE_S},
+                    "gone": {"type": "dict"},
+                },
+            },
             "timeout_s": {"type": "float", "default": OPTIONS["timeout_s"]},
         },
+        required_by={"hold": ["root"]},
         supports_check_mode=True,
     )
-    facts = read_facts(Source(), module.params)
-    facts["kept"] = read_kept(module.params["root"]) if module.params["root"] else None
-    module.exit_json(changed=False, facts=facts)
+    options, root = module.params, module.params["root"]
+    held: dict[str, Any] = {}
+    try:
+        if options["hold"]:
+            held["lock"] = host_lock.hold({**options["hold"], "root": root}, module.check_mode)
+        facts = read_facts(Source(), options)
+        facts["kept"] = read_kept(root, options["model"]) if root else None
+        servers = standing_servers.look(options["servers"], engine_fingerprint(facts, root))
+    except host_lock.HeldError as error:
+        module.fail_json(msg=str(error), held_by=error.result["held_by"], lock=error.result)
+    except host_lock.LockFileError as error:
+        module.fail_json(msg=str(error))
+    except processes.ControllerGone:
+        sys.exit("the controller is gone")
+    module.exit_json(changed=False, facts=facts, servers=servers, **held)
+
+
+def engine_fingerprint(facts: Mapping[str, Any], root: str | None) -> str | None:
+    """The fingerprint of the engine that pdlab built, as it was left; None when there is none."""
+    if not root:
+        return None
+    engine = facts["kept"]["environments"][target_layout.engine_dir(root)]
+    fingerprint = engine["stamp"].get("fingerprint")
+    return None if fingerprint is None else str(fingerprint)
 
 
 if __name__ == "__main__":

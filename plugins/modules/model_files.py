@@ -117,6 +117,12 @@ options:
     description: Seconds after which a download ends when nobody asked for its progress.
     type: float
     default: 60
+  seen:
+    description:
+      - What M(pdlab.pdlab.box_facts) read in this run as C(kept). A model of which all is known there, and that nobody
+        has touched, is not looked at again.
+      - Used by the action plug-in alone.
+    type: dict
   run_dir:
     description: Run folder on the controller that keeps the result.
     type: path
@@ -244,9 +250,11 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.model_inventory import
     Files,
     fingerprint,
     inventory,
+    read_manifest,
     remember,
     remembered,
 )
+from ansible_collections.pdlab.pdlab.plugins.module_utils.model_state import canary_content
 from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import DefinitionError
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import ServiceError, ServiceManager
@@ -266,16 +274,11 @@ class Fault(Exception):
 # --- the canary ------------------------------------------------------------------------------------------------------
 
 
-def canary_content(files: Files) -> dict[str, dict[str, Any]]:
-    """What of an inventory tells an intact canary: times may differ."""
-    return {name: {key: value for key, value in entry.items() if key != "mtime_ns"} for name, entry in files.items()}
-
-
 def reason_to_make(path: str, maker: str, files: Files) -> str | None:
     """Why the canary must be made, or None when the one that is there is intact."""
     if not os.path.isdir(path) or not os.listdir(path):
         return "it does not exist"
-    manifest = hub_download.read_manifest(path)
+    manifest = read_manifest(path)
     if not manifest:
         return "it has no manifest: it was never completed"
     if manifest.get("maker") != maker:
@@ -354,7 +357,7 @@ def hub(params: Mapping[str, Any], check_mode: bool, result: dict[str, Any]) -> 
     """Say whether a download must run; returns whether there is a model to look at now. Raises Fault."""
     if params["root"] is None or params["python"] is None:
         raise Fault("root and python: a download needs pdlab's directory and the engine's interpreter; name them")
-    manifest = hub_download.read_manifest(params["path"])
+    manifest = read_manifest(params["path"])
     reason = reason_to_fetch(params, manifest)
     if reason is None:
         result["commit"] = manifest["commit"]
@@ -569,6 +572,7 @@ def main() -> None:
             "service_manager": {"type": "str", "choices": ["auto", "systemd", "supervisor"], "default": "auto"},
             "wait_s": {"type": "float", "default": 5},
             "lease_s": {"type": "float", "default": 60},
+            "seen": {"type": "dict"},
             "run_dir": {"type": "path"},
             "record": {"type": "str"},
         },

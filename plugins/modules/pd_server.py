@@ -176,6 +176,12 @@ options:
     description: How many lines of the server's log a failure shows at most.
     type: int
     default: 12
+  seen:
+    description:
+      - What M(pdlab.pdlab.preflight) found on this host in the same run, as C(standing). A server that was seen to run
+        with exactly these options a few seconds ago is not looked at again.
+      - Used by the action plug-in alone.
+    type: dict
 attributes:
   check_mode:
     description: Says what would be done and touches nothing.
@@ -270,7 +276,6 @@ error_lines: {description: The log lines that explain a failure., type: list, el
 """
 
 import os
-import platform
 import pwd
 import subprocess
 import sys
@@ -285,20 +290,18 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import (
     numa_binding,
     processes,
 )
-from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import CUDA, ENGINE_ROLES, PREFILL, ROUTER
+from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import CUDA, ENGINE_ROLES, ROUTER
 from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flag_table import FlagTableError, ensure_table
 from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import deprecations, flag_faults
-from ansible_collections.pdlab.pdlab.plugins.module_utils.live_process import difference
 from ansible_collections.pdlab.pdlab.plugins.module_utils.log_rotation import rotate
+from ansible_collections.pdlab.pdlab.plugins.module_utils.server_options import ARGUMENTS, needed_options
 from ansible_collections.pdlab.pdlab.plugins.module_utils.server_service import (
-    STOP_TIMEOUT_S,
-    definition_of,
     ports_of,
     ready_paths,
-    unit_of,
     url_of,
     work_dir,
 )
+from ansible_collections.pdlab.pdlab.plugins.module_utils.server_state import ServerState, diff_of
 from ansible_collections.pdlab.pdlab.plugins.module_utils.server_wait import (
     BETWEEN_LIVES_S,
     Probe,
@@ -312,7 +315,6 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.service_life import (
     digest,
     forget_life,
     now,
-    read_life,
     write_life,
 )
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import (
@@ -321,90 +323,13 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import
     RUNNING,
     STARTING,
     ServiceError,
-    ServiceManager,
     ServiceStatus,
 )
-from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import choose
-from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import log_file
-from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import read_text
 
 # A process that began this much later than its start was asked for is not the first one of this start.
 LATER_LIFE_S = 2.5
 # What a service manager may take beyond the delay that it was told.
 AGAIN_S = 3.0
-
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "name": {"type": "str", "required": True},
-    "host": {"type": "str"},
-    "state": {"type": "str", "choices": ["started", "restarted", "stopped", "absent", "checked"], "default": "started"},
-    "role": {"type": "str", "choices": ["prefill", "decode", "colocated", "router"]},
-    "root": {"type": "path", "required": True},
-    "python": {"type": "path"},
-    "home": {"type": "path"},
-    "model_path": {"type": "path"},
-    "served_name": {"type": "str"},
-    "device": {"type": "str", "choices": ["cuda", "cpu"], "default": "cuda"},
-    "address": {"type": "str", "default": "127.0.0.1"},
-    "port": {"type": "int"},
-    "bootstrap_port": {"type": "int"},
-    "nccl_port": {"type": "int"},
-    "gpus": {"type": "list", "elements": "int", "default": []},
-    "tp": {"type": "int", "default": 1},
-    "numa_node": {"type": "int"},
-    "transfer_backend": {"type": "str", "default": "nixl"},
-    "args": {"type": "dict", "default": {}},
-    "env": {"type": "dict", "default": {}},
-    "workers": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "name": {"type": "str"},
-            "role": {"type": "str", "choices": ["prefill", "decode", "colocated"], "required": True},
-            "url": {"type": "str", "required": True},
-            "bootstrap_port": {"type": "int"},
-        },
-    },
-    "prometheus_host": {"type": "str", "default": "127.0.0.1"},
-    "prometheus_port": {"type": "int", "default": 29001},
-    "policy": {"type": "str", "default": "round_robin"},
-    "manager": {"type": "str", "choices": ["auto", "systemd", "supervisor"], "default": "auto"},
-    "supervisord": {"type": "path"},
-    "flag_table": {"type": "path"},
-    "peers": {"type": "list", "elements": "dict", "default": []},
-    "engine_fingerprint": {"type": "str", "default": ""},
-    "user": {"type": "str"},
-    "wait": {"type": "bool", "default": True},
-    "timeout_s": {"type": "int", "default": 600},
-    "stop_timeout_s": {"type": "int", "default": STOP_TIMEOUT_S},
-    "error_lines": {"type": "int", "default": 12},
-}
-
-
-def needed_options(params: dict[str, Any]) -> list[str]:
-    """Return a sentence for each option that this role cannot do without."""
-    role = params["role"]
-    if role is None:
-        return ["role: missing; say prefill, decode, colocated or router"]
-    names = ["python", "port"]
-    if role in ENGINE_ROLES:
-        names += ["model_path", "served_name"]
-    if role == PREFILL:
-        names.append("bootstrap_port")
-    if role == ROUTER:
-        names.append("workers")
-    found = [f"{name}: missing; a {role} server needs it" for name in names if not params[name]]
-    for index, worker in enumerate(params["workers"]):
-        if worker["role"] == PREFILL and not worker["bootstrap_port"]:
-            found.append(
-                f"workers[{index}].bootstrap_port: missing; without it decode asks its own port for the prefill"
-            )
-    return found
-
-
-def home_of(user: str | None) -> str:
-    """Return the home directory of the user that the server runs as. Raises KeyError for an unknown user."""
-    return pwd.getpwnam(user).pw_dir if user else pwd.getpwuid(os.geteuid()).pw_dir
 
 
 def path_faults(params: dict[str, Any]) -> list[str]:
@@ -452,16 +377,12 @@ def allowed(account: pwd.struct_passwd, test: str, path: str) -> bool:
     return done.returncode == 0
 
 
-class Server:
+class Server(ServerState):
     """One run of the module: reads the state, plans, and applies."""
 
     def __init__(self, module: AnsibleModule) -> None:
+        super().__init__(module.params)
         self.module = module
-        self.params: dict[str, Any] = module.params
-        self.root: str = self.params["root"]
-        self.unit = unit_of(self.params)
-        self.log = log_file(self.root, self.params["name"])
-        self.manager: ServiceManager = choose(self.params["manager"], self.root, self.params["supervisord"])
 
     # --- stopped, absent ---
 
@@ -499,8 +420,8 @@ class Server:
     def look(self) -> None:
         """Fail with all faults of the description, or exit unchanged."""
         self.fail_on(needed_options(self.params))
-        definition = self.definition()
         try:
+            definition = self.definition()
             self.manager.render(definition)
         except DefinitionError as error:
             self.fail_on(str(error).splitlines())
@@ -512,76 +433,27 @@ class Server:
     def bring_up(self) -> None:
         """Reach the state started or restarted, wait if asked to, and exit."""
         self.fail_on(needed_options(self.params))
-        definition = self.definition()
         try:
-            text = self.manager.render(definition)
+            plan = self.plan()
         except DefinitionError as error:
             self.fail_on(str(error).splitlines())
-        status = self.manager.status(self.unit)
-        before = self.manager.read(self.unit)
-        life = read_life(self.root, self.unit)
-        reasons = self.reasons(definition, text, before, status, life)
-        shared = self.manager.shared_faults()
-        result = self.result(status, reasons + shared)
-        result.update(
-            changed=bool(reasons or shared),
-            argv=list(definition.argv),
-            environment=dict(definition.environment),
-            definition=text,
-            url=url_of(self.params),
-            seconds_to_ready=life.seconds_to_ready if life and not reasons else None,
-            binding=None,
-            live_gpus=None,
-            live_environment=None,
-            diff=[self.diff(before, text), *self.shared_diff()],
-        )
-        if reasons:
+        definition, life = plan.definition, plan.life
+        result = self.planned(plan)
+        if plan.reasons:
             self.check_before_start(definition)
         if self.module.check_mode:
             self.module.exit_json(**result)
-        if shared:
+        if plan.shared:
             self.manager.write_shared()
-        if reasons:
-            life = self.start(definition, text, status)
+        if plan.reasons:
+            life = self.start(definition, plan.text, plan.status)
             result.update(log_offset=life.log.offset, log_inode=life.log.inode)
         elif life is not None and life.seconds_to_ready is not None:
             self.check_environment(definition, result)
         if self.params["wait"]:
-            self.wait(definition, life or Life(digest(text), now(), engine_log.mark(self.log)), result, bool(reasons))
+            life = life or Life(digest(plan.text), now(), engine_log.mark(self.log))
+            self.wait(definition, life, result, bool(plan.reasons))
         self.module.exit_json(**{**result, **self.observed(self.manager.status(self.unit))})
-
-    def definition(self) -> ServiceDefinition:
-        """Return the service definition of this description."""
-        try:
-            server = {**self.params, "home": self.params["home"] or home_of(self.params["user"])}
-        except KeyError:
-            self.fail_on([f"user: there is no user {self.params['user']!r} on this host; create it or name another"])
-        return definition_of(
-            server, self.root, self.params["engine_fingerprint"], self.params["user"], self.params["stop_timeout_s"]
-        )
-
-    def reasons(
-        self, definition: ServiceDefinition, text: str, before: str | None, status: ServiceStatus, life: Life | None
-    ) -> list[str]:
-        """Return why the server has to be started anew; empty when it runs as described."""
-        if self.params["state"] == "restarted":
-            return ["a restart was asked for"]
-        found = []
-        if before is None:
-            found.append("it has no service definition")
-        elif before != text:
-            found.append("its service definition differs")
-        elif life is None or life.definition != digest(text):
-            found.append("it was not started since its service definition was written")
-        if status.state not in (RUNNING, STARTING):
-            found.append(f"it does not run ({status.detail or status.state})")
-        elif status.pid is not None and not found:
-            other = difference(status.pid, definition)
-            if other:
-                found.append(other)
-        if not found and not status.enabled:
-            found.append("it would not be started at boot")
-        return found
 
     def check_before_start(self, definition: ServiceDefinition) -> None:
         """Fail with every reason why the server could not be started, before anything is stopped."""
@@ -688,10 +560,9 @@ class Server:
 
     def check_environment(self, definition: ServiceDefinition, result: dict[str, Any]) -> None:
         """Hold the environment of every live process of the server against its definition; fail when it differs."""
-        status = self.manager.status(self.unit)
-        if status.pid is None:
+        found = self.live_environment(definition)
+        if found is None:
             return
-        found = live_environment.check(processes.process_tree(status.pid), definition.environment)
         result["live_environment"] = found
         if found["ok"]:
             return
@@ -746,48 +617,6 @@ class Server:
             self.module.fail_json(
                 msg=f"server {self.params['name']}: nothing was touched, because:\n{listed}", faults=faults
             )
-
-    def diff(self, before: str | None, after: str | None) -> dict[str, str]:
-        """Return Ansible's diff of the service definition."""
-        return diff_of(self.manager.path(self.unit), before, after)
-
-    def shared_now(self) -> dict[str, str]:
-        """Return what is there now of the files that all services share, by path."""
-        found = {path: read_text(path) for path in self.manager.shared_files()}
-        return {path: text for path, text in found.items() if text is not None}
-
-    def shared_diff(self) -> list[dict[str, str]]:
-        """Return Ansible's diff of each shared file that is not as wanted."""
-        now = self.shared_now()
-        wanted = self.manager.shared_files()
-        return [diff_of(path, now.get(path), text) for path, text in wanted.items() if now.get(path) != text]
-
-    def observed(self, status: ServiceStatus) -> dict[str, Any]:
-        """Return what the service manager and /proc say now."""
-        pids = processes.process_tree(status.pid) if status.pid else []
-        return {"state": status.state, "pid": status.pid, "pids": pids}
-
-    def result(self, status: ServiceStatus, reasons: list[str]) -> dict[str, Any]:
-        """Return what every answer holds."""
-        life = read_life(self.root, self.unit)
-        return {
-            "name": self.params["name"],
-            "role": self.params["role"],
-            "host": self.params["host"] or platform.node(),
-            "manager": self.manager.kind,
-            "unit": self.unit,
-            "reasons": reasons,
-            "definition_path": self.manager.path(self.unit),
-            "log": self.log,
-            "log_offset": life.log.offset if life else 0,
-            "log_inode": life.log.inode if life else 0,
-            **self.observed(status),
-        }
-
-
-def diff_of(path: str, before: str | None, after: str | None) -> dict[str, str]:
-    """Return Ansible's diff of one file."""
-    return {"before": before or "", "after": after or "", "before_header": path, "after_header": path}
 
 
 def main() -> None:

@@ -7,7 +7,8 @@ module: preflight
 short_description: Judge a box before anything is deployed to it
 version_added: 0.1.0
 description:
-  - Reads the box's facts with M(pdlab.pdlab.box_facts) and holds them against one table of rules. Changes nothing.
+  - Reads the box's facts with M(pdlab.pdlab.box_facts) and holds them against one table of rules. Changes
+    nothing but the hold on the host.
   - Fails when a rule forbids the deployment, with every veto at once, each with what was seen, what is wanted and the
     cure. Warnings are shown and do not fail.
   - A fact that cannot be read is a warning, never fine.
@@ -16,6 +17,11 @@ options:
     description: The plan that M(pdlab.pdlab.topology) returns.
     type: dict
     required: true
+  holder:
+    description:
+      - Who runs this, as M(pdlab.pdlab.stage) returns it. The host is held for this run in the same look, as by
+        M(pdlab.pdlab.run_lock). Fails when another run holds it. Without, nobody holds it.
+    type: dict
   timeout_s:
     description: How long all commands on the box together may take, in seconds.
     type: float
@@ -79,4 +85,16 @@ veto:
   description: Whether a verdict forbids the deployment.
   returned: always
   type: bool
+lock:
+  description: What M(pdlab.pdlab.run_lock) returns, null without O(holder).
+  returned: always
+  type: dict
+standing:
+  description: The servers of this host that run as the plan has them, for M(pdlab.pdlab.pd_server), and when that was.
+  returned: always
+  type: dict
+held_by:
+  description: The run that holds the host.
+  returned: when that is another one
+  type: dict
 """

@@ -52,6 +52,11 @@ options:
   gone:
     description: Internal. A holder of which the controller knows that it is gone.
     type: dict
+  known:
+    description:
+      - What this module said of the same O(root) earlier in the run. The host is then not asked again.
+      - Used by the action plug-in alone.
+    type: dict
 attributes:
   action:
     description: Asks the controller whether a holder there is still alive.
@@ -103,41 +108,9 @@ took_over:
 """
 
 import os
-import time
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import host_lock
-from ansible_collections.pdlab.pdlab.plugins.module_utils.init_system import can_use_systemd
-from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
-
-
-def take(module: AnsibleModule, path: str, now: float) -> None:
-    """Take or refresh the lock, or fail naming who holds it."""
-    holder, here = module.params["holder"], host_lock.this_machine()
-    before = host_lock.read_lock(path)
-    other = None if before is None or host_lock.same_holder(before["holder"], holder) else before
-    alive = other is not None and _alive(other, module.params["gone"], here, now)
-    result = {
-        "changed": False,
-        "path": path,
-        "held": not module.check_mode and not alive,
-        "held_by": other["holder"] if other and alive else None,
-        "took_over": other["holder"] if other and not alive else None,
-        "systemd": can_use_systemd(),
-    }
-    if module.check_mode:
-        module.exit_json(**result)
-    if other and alive:
-        module.fail_json(msg=host_lock.refusal(other, here), **result)
-    write_json(path, host_lock.new_lock(holder, before, module.params["lease_s"], now))
-    module.exit_json(**result)
-
-
-def _alive(lock: dict[str, Any], gone: dict[str, Any] | None, here: dict[str, str], now: float) -> bool:
-    if gone is not None and host_lock.same_holder(lock["holder"], gone):
-        return False
-    return host_lock.is_alive(lock, here, now)
 
 
 def let_go(module: AnsibleModule, path: str) -> None:
@@ -154,20 +127,11 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "root": {"type": "path", "required": True},
-            "holder": {
-                "type": "dict",
-                "required": True,
-                "options": {
-                    "controller": {"type": "str", "required": True},
-                    "machine_id": {"type": "str", "default": ""},
-                    "pid": {"type": "int", "required": True},
-                    "pid_started": {"type": "float"},
-                    "run": {"type": "str"},
-                },
-            },
+            "holder": {**host_lock.HOLDER_OPTION, "required": True},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "lease_s": {"type": "int", "default": 7200},
+            "lease_s": {"type": "int", "default": host_lock.LEASE_S},
             "gone": {"type": "dict"},
+            "known": {"type": "dict"},
         },
         supports_check_mode=True,
     )
@@ -179,16 +143,13 @@ def main() -> None:
                 module.exit_json(changed=False, path=path, held=False, held_by=None, took_over=None)
             with host_lock.guarded(directory):
                 let_go(module, path)
-        if module.check_mode:
-            take(module, path, time.time())
-        os.makedirs(directory, exist_ok=True)
-        with host_lock.guarded(directory):
-            take(module, path, time.time())
+        module.exit_json(changed=False, **host_lock.hold(module.params, module.check_mode))
+    except host_lock.HeldError as error:
+        module.fail_json(msg=str(error), changed=False, **error.result)
+    except host_lock.LockFileError as error:
+        module.fail_json(msg=str(error))
     except OSError as error:
-        module.fail_json(
-            msg=f"the lock {path} cannot be written: {error.strerror or error}; "
-            f"make {directory} a directory that this user can write, with space left, or set another pd_root"
-        )
+        module.fail_json(msg=host_lock.unwritable(path, error))
 
 
 if __name__ == "__main__":

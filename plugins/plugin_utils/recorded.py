@@ -11,7 +11,17 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import reco
 # What Ansible adds to a result and what no reader of a record wants.
 BOOKKEEPING = ("invocation", "_ansible_parsed", "_ansible_no_log", "_ansible_verbose_always", "deprecations", "diff")
 # What a person needs of a failed result when all of it has been kept.
-SHOWN_OF_A_FAILURE = ("changed", "failed", "msg", "exception", "warnings", "name", "failed_requests", "unreachable")
+SHOWN_OF_A_FAILURE = (
+    "changed",
+    "failed",
+    "msg",
+    "exception",
+    "warnings",
+    "name",
+    "failed_requests",
+    "unreachable",
+    "held_by",
+)
 
 
 class RecordedAction(ActionBase):
@@ -31,13 +41,17 @@ class RecordedAction(ActionBase):
         name = arguments.pop("record", None) or self.record
         self.seen = arguments.pop("seen", None) or {}
         result.update(self.execute(arguments, task_vars or {}))
-        if run_dir and name and not result.get("skipped"):
+        if run_dir and name and not result.get("skipped") and self.keeps(result):
             write_record(run_dir, name, self.document(result))
             if result.get("failed"):
                 # Ansible prints a failed result whole: the message shall not drown in what the record holds.
                 result = {key: value for key, value in result.items() if key in SHOWN_OF_A_FAILURE}
                 result["record"] = record_path(run_dir, name)
         return result
+
+    def keeps(self, result: dict[str, Any]) -> bool:
+        """Whether a result is one of the run's; the default is that every one is."""
+        return True
 
     def document(self, result: dict[str, Any]) -> dict[str, Any]:
         """What of a result is kept; the default is all but Ansible's bookkeeping."""

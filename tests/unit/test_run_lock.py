@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.pdlab.pdlab.plugins.action.run_lock import is_gone
 from ansible_collections.pdlab.pdlab.plugins.module_utils import host_lock, processes
+from ansible_collections.pdlab.pdlab.plugins.plugin_utils.host_hold import is_gone
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = ROOT / "plugins" / "modules" / "run_lock.py"
@@ -205,7 +205,7 @@ def test_a_full_or_read_only_state_folder_is_named(
     def refuse(path: str, data: Any) -> None:
         raise OSError(number, os.strerror(number), path)
 
-    monkeypatch.setattr(run_lock, "write_json", refuse)
+    monkeypatch.setattr(host_lock, "write_json", refuse)
     with patch_module_args({"root": str(tmp_path), "holder": me}), pytest.raises(SystemExit):
         run_lock.main()
     answer = json.loads(capsys.readouterr().out)

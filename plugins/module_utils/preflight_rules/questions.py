@@ -8,6 +8,7 @@ from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules import disk, ports
 from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules.rule import View
+from ansible_collections.pdlab.pdlab.plugins.module_utils.server_options import options_of_host
 
 # The box may decide to which node a server is bound (numa_placement.py). Two sockets, each of four nodes (AMD's NPS4);
 # binding to a node that is not there is refused, which costs nothing and is not looked at.
@@ -27,6 +28,8 @@ def facts_options(plan: Mapping[str, Any], host: str, pythons: Sequence[str] = (
         "engine": view.engine_python,
         "engine_pythonpath": list(plan["hosts"][host].get("engine_pythonpath") or []),
         "checkpoint": disk.model_paths(view)[0] if local_model else None,
+        "model": next(iter(disk.model_paths(view)), None),
+        "servers": options_of_host(plan, host),
     }
 
 
