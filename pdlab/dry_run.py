@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.pdlab.pdlab.plugins.module_utils import prometheus_service
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.box import read_facts
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.recording import Recording
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault, Faults
@@ -69,7 +70,20 @@ def dry_run(plan: Mapping[str, Any], boxes: Mapping[str, Mapping[str, Any]]) -> 
         for host in dict.fromkeys(part["host"] for part in parts if part)
         if uses_systemd(placed, host, boxes[host])
     }
+    host = placed["monitoring"]["host"]
+    if placed["monitoring"]["install"] and boxes[host]["init"] == SYSTEMD:
+        shared.setdefault(host, {})[prometheus_service.UNIT_PATH] = prometheus_unit(placed)
     return DryRun(placed, list(faults), units, shared)
+
+
+def prometheus_unit(plan: Mapping[str, Any]) -> str:
+    """The unit that the module prometheus would write, with Debian's program."""
+    wanted = plan["monitoring"]
+    root = plan["hosts"][wanted["host"]]["root"]
+    command = prometheus_service.argv(
+        prometheus_service.DEBIAN_PROGRAM, root, wanted["address"], wanted["port"], wanted["retention_days"]
+    )
+    return prometheus_service.unit_text(command, root)
 
 
 def uses_systemd(plan: Mapping[str, Any], host: str, facts: Mapping[str, Any]) -> bool:

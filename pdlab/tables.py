@@ -126,7 +126,7 @@ def plan_table(plan: Mapping[str, Any], width: int = WIDTH) -> RenderableType:
             Text(f"GPU {format_list(set(gpus))}" if gpus else as_text(part.get("device")) or ""),
             _numa(part),
         )
-    return Group(table, *_arms_note(plan), *_engine_notes(plan))
+    return Group(table, *_arms_note(plan), *_monitoring_note(plan), *_engine_notes(plan))
 
 
 def _arms_note(plan: Mapping[str, Any]) -> list[Text]:
@@ -134,6 +134,15 @@ def _arms_note(plan: Mapping[str, Any]) -> list[Text]:
     names = [str(arm.get("name")) for arm in as_rows(plan.get("arms"))]
     shown = [f"{name} (this one)" if name == plan.get("arm") else name for name in names]
     return [Text(f"arms: {', '.join(shown)}", style=SOFT)] if names else []
+
+
+def _monitoring_note(plan: Mapping[str, Any]) -> list[RenderableType]:
+    """Where the Prometheus that pdlab installs would listen."""
+    monitoring = as_mapping(plan.get("monitoring"))
+    if not monitoring.get("install"):
+        return []
+    where = f"{monitoring.get('address')}:{monitoring.get('port')}"
+    return [Text(f"Prometheus: {where} on {monitoring.get('host')}, keeps {monitoring.get('retention_days')} days")]
 
 
 def plan_details(plan: Mapping[str, Any], run: DryRun | None = None) -> Text:

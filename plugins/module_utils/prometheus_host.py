@@ -95,7 +95,7 @@ class PrometheusHost:
         written = [name for name, text in wanted.files.items() if self._text(name) != text]
         steps += [self._write(name, wanted.files[name]) for name in written]
         command = service.argv(
-            program or f"/usr/bin/{service.PROGRAM}", self._root, wanted.address, wanted.port, wanted.retention_days
+            program or service.DEBIAN_PROGRAM, self._root, wanted.address, wanted.port, wanted.retention_days
         )
         unit = service.unit_text(command, self._root)
         now = self._machine.text(service.UNIT_PATH)

@@ -12,6 +12,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import u
 
 PACKAGE = "prometheus"
 PROGRAM = "prometheus"
+DEBIAN_PROGRAM = "/usr/bin/prometheus"
 # Debian's package makes it.
 ACCOUNT = "prometheus"
 # Not called pdlab-something: those are servers.

@@ -139,3 +139,11 @@ def test_status_names_what_differs_from_the_inventory() -> None:
     rows = {line.split()[0]: line.split()[-1] for line in shown.splitlines() if line.strip()}
     assert (rows["decode-0"], rows["engine"]) == ("yes", "yes")
     assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+def test_the_plan_says_where_prometheus_would_listen_only_when_one_is_asked_for() -> None:
+    wanted = {"install": True, "host": "box1", "address": "127.0.0.1", "port": 9090, "retention_days": 30}
+    shown = plain(plan_table({**factory.plan(), "monitoring": wanted}))
+    assert "Prometheus: 127.0.0.1:9090 on box1, keeps 30 days" in shown
+    assert "Prometheus:" not in plain(plan_table({**factory.plan(), "monitoring": {**wanted, "install": False}}))
+    assert "Prometheus:" not in plain(plan_table(factory.plan())), "a run of before has no such plan"

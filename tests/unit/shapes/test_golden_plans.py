@@ -71,3 +71,13 @@ def test_a_box_that_contradicts_the_inventory_is_a_fault_and_shows_no_plan(tmp_p
     assert "prefill-0" not in done.stdout
     with pytest.raises(BoxError, match="is no recording of a box"):
         facts_of({"gpubox": tmp_path})
+
+
+def test_the_unit_of_prometheus_is_shown_where_one_is_asked_for_and_systemd_runs() -> None:
+    plan = golden_plans.plan_of("gpu")
+    path = "/etc/systemd/system/pdlab_prometheus.service"
+    assert path not in dry_run(plan, {"gpubox": facts()}).shared["gpubox"]
+    plan["monitoring"] = {**plan["monitoring"], "install": True}
+    text = dry_run(plan, {"gpubox": facts()}).shared["gpubox"][path]
+    assert '"--web.listen-address=127.0.0.1:9090"' in text
+    assert "gpubox" not in dry_run(plan, {"gpubox": {**facts(), "init": "tini"}}).shared
