@@ -55,7 +55,7 @@ def _said(found: Mapping[str, Any], check: bool) -> list[tuple[str, str]]:
         said.append(("would be removed" if check else "removed", "Prometheus, its unit and its files"))
         if found.get("prometheus_data"):
             path = found["prometheus_data"]
-            said.append(("stays", f"what Prometheus measured, and its package; remove by hand: sudo rm -r {path}"))
+            said.append(("stays", f"what Prometheus measured; remove by hand: sudo rm -r {path}"))
     if found["packages"]:
         names = " ".join(map(str, found["packages"]))
         said.append(("packages stay", f"{names}; remove by hand: sudo apt-get remove {names}"))

@@ -15,6 +15,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import http_json
 from ansible_collections.pdlab.pdlab.plugins.module_utils import prometheus_service as service
 from ansible_collections.pdlab.pdlab.plugins.module_utils.host import packages
 from ansible_collections.pdlab.pdlab.plugins.module_utils.host.machine import Machine, SettingError
+from ansible_collections.pdlab.pdlab.plugins.module_utils.host.memory import Memory, memory_path
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import stop_if_controller_gone
 from ansible_collections.pdlab.pdlab.plugins.module_utils.scrape_files import CONFIG, RULES, TARGETS, targets_text
 from ansible_collections.pdlab.pdlab.plugins.module_utils.server_service import reachable
@@ -224,7 +225,7 @@ class PrometheusHost:
         os.chmod(path, 0o750)
 
     def _install(self) -> None:
-        """Install the package with its own service masked: it would listen on all addresses at once."""
+        """Install the package, and note that: its own service is masked, since it would listen on all addresses at once."""
         machine = self._machine
         mask = not machine.exists(service.DEBIAN_MASK)
         if mask:
@@ -237,6 +238,9 @@ class PrometheusHost:
                 machine.run(["systemctl", "daemon-reload"])
         if mask:
             machine.run(["systemctl", "disable", "--quiet", service.DEBIAN_UNIT])
+        memory = Memory.load(machine, memory_path(self._root))
+        memory.packages = sorted({*memory.packages, service.PACKAGE})
+        memory.save(machine)
 
     def _write_unit(self, text: str) -> None:
         self._machine.replace(service.UNIT_PATH, text)

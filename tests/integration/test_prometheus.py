@@ -114,6 +114,8 @@ def test_prometheus_is_installed_asks_what_is_deployed_and_is_undone(box: HostUn
     assert done["version"][0].isdigit()
     assert box.state().split() == ["active", "inactive", "enabled", "disabled"], "Debian's own never ran"
     assert box.host.run("journalctl -q -u prometheus.service") == ""
+    memory = json.loads(box.host.run(f"cat {ROOT}/state/host.json"))
+    assert memory["packages"] == ["prometheus"], "pdlab undo names what it installed"
     until(lambda: box.ask('up{job="pdlab"}') == {"prefill-0": 1, "decode-0": 1})
     assert box.ask('sglang:kv_transfer_total_mb_count{role="prefill", host="box", arm="pd"}')["prefill-0"] > 0
     new = set(box.host.run(listening).split()) - set(before.split())

@@ -130,5 +130,11 @@ def test_undo_says_what_became_of_each_setting() -> None:
     assert (
         undone_lines({"box1": undone(outcome)["box1"]}, check=True)[0] == "box1: would put back: numa_balancing: 0 -> 1"
     )
+    removed = {"actions": ["remove pdlab_prometheus.service"], "data": "/opt/pdlab/monitoring/data"}
+    outcome.results.append(TaskResult("box1", "t", "pdlab.pdlab.prometheus", removed))
+    assert [line for line in undone_lines(undone(outcome), check=False) if "Prometheus" in line] == [
+        "box1: removed: Prometheus, its unit and its files",
+        "box1: stays: what Prometheus measured; remove by hand: sudo rm -r /opt/pdlab/monitoring/data",
+    ]
     nothing = TaskResult("box2", "t", "pdlab.pdlab.host_settings", {})
     assert "nothing is remembered" in undone_lines(undone(Outcome(results=[nothing])), check=False)[0]
