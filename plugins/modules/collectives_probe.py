@@ -13,10 +13,6 @@ description:
     Here that is a failure after O(timeout_s), and the processes are ended.
   - A good result is kept for the engine's fingerprint and this boot, so that a second deployment need not repeat it.
 options:
-  python:
-    description: The engine's interpreter.
-    type: path
-    required: true
   backend:
     description: Backend of torch.distributed, V(nccl) for GPUs and V(gloo) for a CPU engine.
     type: str
@@ -38,30 +34,10 @@ options:
         C(TORCH_NCCL_), C(GLOO_) or C(CUDA_).
     type: dict
     default: {}
-  fingerprint:
-    description: Fingerprint of the engine's environment.
-    type: str
-  state_dir:
-    description: Directory on the target that keeps the last good result.
-    type: path
-    required: true
   timeout_s:
     description: Time limit for each group of ranks, in seconds.
     type: int
     default: 60
-  force:
-    description: Probe even when a good result of this boot is kept.
-    type: bool
-    default: false
-  seen:
-    description: What M(pdlab.pdlab.box_facts) read in this run as C(kept.collectives_probe). A good result in it is not asked for again.
-    type: dict
-  run_dir:
-    description: Run folder on the controller that keeps the result.
-    type: path
-  record:
-    description: Name under which the run folder keeps the result.
-    type: str
 attributes:
   check_mode:
     description: Nothing is started in check mode; a kept result is returned.
@@ -71,6 +47,8 @@ attributes:
     support: none
 seealso:
   - module: pdlab.pdlab.kv_probe
+extends_documentation_fragment:
+  - pdlab.pdlab.kept_probe
 author:
   - The pdlab authors
 """

@@ -14,10 +14,6 @@ description:
     less than a tenth of the speed of a plain copy between the same GPUs.
   - A good result is kept for the engine's fingerprint and this boot, so that a second deployment need not repeat it.
 options:
-  python:
-    description: The engine's interpreter.
-    type: path
-    required: true
   pythonpath:
     description: Folders that stand in front of the interpreter's own, for an engine that pdlab did not build.
     type: list
@@ -37,13 +33,6 @@ options:
     description: Bytes to move.
     type: int
     default: 67108864
-  fingerprint:
-    description: Fingerprint of the engine's environment.
-    type: str
-  state_dir:
-    description: Directory on the target that keeps the last good result.
-    type: path
-    required: true
   environments:
     description:
       - Environments of a prefill and of a decode server; the two processes get what decides over the path, variables
@@ -55,19 +44,6 @@ options:
     description: Time limit in seconds.
     type: int
     default: 90
-  force:
-    description: Probe even when a good result of this boot is kept.
-    type: bool
-    default: false
-  seen:
-    description: What M(pdlab.pdlab.box_facts) read in this run as C(kept.kv_probe). A good result in it is not asked for again.
-    type: dict
-  run_dir:
-    description: Run folder on the controller that keeps the result.
-    type: path
-  record:
-    description: Name under which the run folder keeps the result.
-    type: str
 attributes:
   check_mode:
     description: Nothing is started in check mode; a kept result is returned.
@@ -75,6 +51,8 @@ attributes:
   diff_mode:
     description: A probe changes nothing.
     support: none
+extends_documentation_fragment:
+  - pdlab.pdlab.kept_probe
 author:
   - The pdlab authors
 """
