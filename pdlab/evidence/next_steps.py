@@ -10,12 +10,14 @@ from pdlab.analysis.rate_search import HighestRate
 from pdlab.analysis.repeats_needed import MOST_REPEATS, repeats_needed
 
 AIM = 5
+# Rates within this factor bracket a highest rate well enough; a search ends there, too.
+NEAR = 1.25
 
 
-def more_repeats(arms: Sequence[str], seen: Sequence[float]) -> str:
+def more_repeats(workload: str, arms: Sequence[str], seen: Sequence[float]) -> str:
     """How many repeats would show the effect, from the paired differences seen."""
     if len(seen) < 2:
-        return f"{AIM} repeats, interleaved: `{command(arms, AIM)}`"
+        return f"{AIM} repeats, interleaved: `{command(workload, arms, AIM)}`"
     needed = repeats_needed(seen)
     if needed is None:
         return (
@@ -26,34 +28,36 @@ def more_repeats(arms: Sequence[str], seen: Sequence[float]) -> str:
     more = total - len(seen)
     return (
         f"about {more} more repeat{'s' if more > 1 else ''} ({total} in all) would settle it if the spread stays as it "
-        f"is: `{command(arms, total)}`"
+        f"is: `{command(workload, arms, total)}`"
     )
 
 
-def stronger(arms: Sequence[str], repeats: int) -> str | None:
+def stronger(workload: str, arms: Sequence[str], repeats: int) -> str | None:
     """What makes a shown effect stronger; None when enough repeats are there."""
     if repeats >= AIM:
         return None
-    return f"{AIM} repeats would narrow the interval: `{command(arms, AIM)}`"
+    return f"{AIM} repeats would narrow the interval: `{command(workload, arms, AIM)}`"
 
 
-def higher_rates(workload: str, rates: Sequence[HighestRate]) -> str:
+def higher_rates(workload: str, arms: Sequence[str], rates: Sequence[HighestRate]) -> str:
     """Which rate to try next where an arm keeps the limits at every measured rate."""
     top = max(rate.rates[-1].rate_s for rate in rates)
-    return f"measure {workload} at {_round(1.5 * top)} and {_round(2 * top)} requests/s: to find the rate at which the limits break"
+    first, second = _round(1.5 * top), _round(2 * top)
+    return f"{workload} at {first} and {second} requests/s, to find where the limits break: {search(workload, arms)}"
 
 
-def lower_rates(workload: str, rates: Sequence[HighestRate]) -> str:
+def lower_rates(workload: str, arms: Sequence[str], rates: Sequence[HighestRate]) -> str:
     """Which rate to try next where no arm keeps the limits at any measured rate."""
-    bottom = min(rate.rates[0].rate_s for rate in rates)
-    return f"measure {workload} at {_round(bottom / 2)} requests/s and less, or ask for looser limits"
+    rate = _round(min(rate.rates[0].rate_s for rate in rates) / 2)
+    return f"{workload} at {rate} requests/s and less ({search(workload, arms)}), or other limits"
 
 
-def between(workload: str, rate: HighestRate) -> str | None:
-    """The rate between the last that keeps and the first that does not; None when that is not bracketed."""
-    if rate.kept_s is None or rate.failed_s is None or rate.failed_s <= rate.kept_s:
+def between(workload: str, arms: Sequence[str], rate: HighestRate) -> str | None:
+    """The rate between the last that keeps and the first that does not; None when they are near each other."""
+    if rate.kept_s is None or rate.failed_s is None or rate.failed_s <= rate.kept_s * NEAR:
         return None
-    return f"measure {workload} at {_round((rate.kept_s + rate.failed_s) / 2)} requests/s, between what keeps and what does not"
+    middle = _round((rate.kept_s + rate.failed_s) / 2)
+    return f"{workload} at {middle} requests/s, between what keeps and what does not: {search(workload, arms)}"
 
 
 def state_limits(workload: str) -> str:
@@ -70,9 +74,14 @@ def a_baseline(arms: Sequence[str], disaggregated: bool) -> str:
     return f"measure {missing} on the same GPUs beside {', '.join(arms)}: `pdlab bench --arms {','.join(arms)},NAME --repeats {AIM}`"
 
 
-def command(arms: Sequence[str], repeats: int) -> str:
-    """The command that measures the arms again."""
-    return f"pdlab bench --arms {','.join(arms)} --repeats {repeats}"
+def command(workload: str, arms: Sequence[str], repeats: int) -> str:
+    """The command that measures the arms again on one workload."""
+    return f"pdlab bench --arms {','.join(arms)} --workload {workload} --repeats {repeats}"
+
+
+def search(workload: str, arms: Sequence[str]) -> str:
+    """The command that looks for the rates itself."""
+    return f"`pdlab bench --arms {','.join(arms)} --workload {workload} --search`"
 
 
 def _round(value: float) -> str:

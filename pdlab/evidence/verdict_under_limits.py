@@ -47,11 +47,14 @@ class Peak:
 
 
 def peaks_of(goods: Mapping[str, Mapping[Load, Good]], arms: Sequence[Arm]) -> dict[str, Peak]:
-    """Each arm's best load; the higher one where two are equal."""
+    """Each arm's best load, of those that more than half of its repeats measured; the higher one where two are equal."""
     scale = scales([arm for arm in arms if arm.name in goods])
     found = {}
     for arm, by_load in goods.items():
-        load = max(by_load, key=lambda one: (by_load[one].mean, one.concurrency or 0, one.rate_s or 0.0))
+        # A rate that was searched in the last repeat alone says less than one that most repeats measured.
+        most = max(len(good.request_s) for good in by_load.values())
+        loads = [load for load, good in by_load.items() if 2 * len(good.request_s) > most]
+        load = max(loads, key=lambda one: (by_load[one].mean, one.concurrency or 0, one.rate_s or 0.0))
         found[arm] = Peak(arm, load, by_load[load], scale.get(arm, 1.0))
     return found
 
@@ -80,7 +83,7 @@ def verdict_under_limits(
     per_gpu = pd.scale != 1.0 or best.scale != 1.0
     quantity = "goodput_s_per_gpu" if per_gpu else "goodput_s"
     if len(against) < len(others):
-        again: str | None = next_steps.more_repeats(names, [])
+        again: str | None = next_steps.more_repeats(workload, names, [])
         return _row(workload, limits, "cannot tell", _no_pairs(), quantity, None, again)
     main = against[best.arm]
     finding = on_goodput(list(against.values()))
@@ -104,29 +107,36 @@ def _judged(
     """The answer, why it is none, and what to measure next."""
     if pd.mean == 0 and best.mean == 0:
         searched = [rates[arm] for arm in (pd.arm, best.arm) if arm in rates]
-        looser = next_steps.lower_rates(workload, searched) if searched else "ask for looser limits, or lower loads"
+        looser = (
+            next_steps.lower_rates(workload, names, searched) if searched else "ask for looser limits, or lower loads"
+        )
         return "cannot tell", "no request met the limits on any arm", looser
     unsure = _not_at_its_limit(finding, pd, best, list(against), rates)
     if unsure:
         why = f"{' and '.join(unsure)} kept the limits at every rate measured"
-        return "cannot tell", why, next_steps.higher_rates(workload, [rates[arm] for arm in unsure])
+        return "cannot tell", why, next_steps.higher_rates(workload, names, [rates[arm] for arm in unsure])
     if _both_keep_the_same(pd, best):
         why = f"{pd.arm} and {best.arm} both keep the limits up to {load_words(pd.load)} and not beyond"
-        return "cannot tell", why, next_steps.between(workload, rates[best.arm]) if best.arm in rates else None
+        middle = next_steps.between(workload, names, rates[best.arm]) if best.arm in rates else None
+        return "cannot tell", why, middle or next_steps.more_repeats(workload, names, [])
     pairs = min(found.pairs for found in against.values())
     if finding is Finding.ONE_RUN:
-        return "cannot tell", _one_run(pd.mean, best.mean), next_steps.more_repeats(names, [])
+        return "cannot tell", _one_run(pd.mean, best.mean), next_steps.more_repeats(workload, names, [])
     if finding is Finding.NOT_SHOWN:
         unbeaten = next(arm for arm, found in against.items() if settled_claim(found) != "higher")
         why = f"no effect shown: the interval against {unbeaten} includes none"
-        return "cannot tell", why, next_steps.more_repeats(names, differences(pd.values, peaks[unbeaten].values))
+        return (
+            "cannot tell",
+            why,
+            next_steps.more_repeats(workload, names, differences(pd.values, peaks[unbeaten].values)),
+        )
     if finding is Finding.LEVEL:
-        return "do not use", "level within 5 %: it gains nothing", next_steps.stronger(names, pairs)
-    step = next_steps.stronger(names, pairs)
+        return "do not use", "level within 5 %: it gains nothing", next_steps.stronger(workload, names, pairs)
+    step = next_steps.stronger(workload, names, pairs)
     if step is None and pd.arm in rates and _kept_everywhere(rates[pd.arm]):
-        step = next_steps.higher_rates(workload, [rates[pd.arm]])
+        step = next_steps.higher_rates(workload, names, [rates[pd.arm]])
     elif step is None and best.arm in rates:
-        step = next_steps.between(workload, rates[best.arm])
+        step = next_steps.between(workload, names, rates[best.arm])
     return ("use" if finding is Finding.BETTER else "do not use"), None, step
 
 

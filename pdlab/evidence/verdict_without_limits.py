@@ -133,17 +133,25 @@ def _judged(seen: AtLoad, workload: str, names: Sequence[str]) -> tuple[Answer, 
     finding, pairs = seen.finding, min(found.pairs for found in seen.rate.values())
     match finding:
         case Finding.BETTER:
-            return "use", None, next_steps.stronger(names, pairs) or next_steps.state_limits(workload)
+            return "use", None, next_steps.stronger(workload, names, pairs) or next_steps.state_limits(workload)
         case Finding.WORSE:
-            return "do not use", None, next_steps.stronger(names, pairs) or next_steps.state_limits(workload)
+            return "do not use", None, next_steps.stronger(workload, names, pairs) or next_steps.state_limits(workload)
         case Finding.LEVEL:
             return "do not use", "level within 5 %: it gains nothing", next_steps.state_limits(workload)
         case Finding.FASTER_AND_FEWER | Finding.SLOWER_AND_MORE:
             return "cannot tell", "it depends on limits, and none are stated", next_steps.state_limits(workload)
         case Finding.ONE_RUN:
-            return "cannot tell", "one run of each has no spread: this is a lead", next_steps.more_repeats(names, [])
+            return (
+                "cannot tell",
+                "one run of each has no spread: this is a lead",
+                next_steps.more_repeats(workload, names, []),
+            )
         case _:
-            return "cannot tell", "no effect shown that decides", next_steps.more_repeats(names, _unsettled(seen))
+            return (
+                "cannot tell",
+                "no effect shown that decides",
+                next_steps.more_repeats(workload, names, _unsettled(seen)),
+            )
 
 
 def _effect(seen: AtLoad, quantity: str) -> str:

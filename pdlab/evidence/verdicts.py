@@ -62,7 +62,7 @@ def _nothing_to_say(
         step = "measure it again and keep each request's times"
     else:
         why = "the arms have no load and repeat in common"
-        step = next_steps.more_repeats([arm.name for arm in arms], [])
+        step = next_steps.more_repeats(workload, [arm.name for arm in arms], [])
     return VerdictRow(
         workload=workload,
         limits=limits,

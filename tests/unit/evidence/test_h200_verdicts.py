@@ -85,7 +85,7 @@ def test_at_2048_in_512_out_nobody_is_told_to_use_pd_and_the_arms_are_about_leve
     assert found.answer == "cannot tell"
     assert 0.9 < found.effect < 1.1
     assert "keep the limits" in found.sentence or "kept the limits" in found.sentence
-    assert found.next_measurement.startswith("measure chat at ")
+    assert found.next_measurement.startswith("chat at ")
 
 
 def test_no_winner_is_named_from_one_run_and_equal_keepers_do_not_win(evidence) -> None:

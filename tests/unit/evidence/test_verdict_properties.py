@@ -133,3 +133,11 @@ def test_every_sentence_is_one_line_without_an_odd_number(found) -> None:
 def test_verdicts_and_winners_have_figure_ids() -> None:
     assert str(parse(verdict_figure("rag", LIMITS))) == "verdict:rag:ttft1000-tpot8"
     assert str(parse(winner_figure("rag", LOADS[0], LIMITS))) == "winner:rag:r2:ttft1000-tpot8"
+
+
+def test_a_rate_that_one_of_many_repeats_measured_is_no_arms_best_load() -> None:
+    often, once = Good({0: 2.0, 1: 2.0, 2: 2.0}, 1.0), Good({2: 3.9}, 1.0)
+    found = peaks_of({"pd": {LOADS[0]: often, LOADS[1]: once}}, ARMS)
+    assert found["pd"].load == LOADS[0]
+    alone = peaks_of({"pd": {LOADS[1]: once}}, ARMS)
+    assert alone["pd"].load == LOADS[1]

@@ -70,7 +70,7 @@ def test_one_repeat_supports_no_claim_and_five_are_advised(tmp_path: Path) -> No
     for row in found.verdicts:
         assert row.answer == "cannot tell" and row.repeats == 1 and row.low is None and row.high is None
         assert "one run of each has no spread" in row.sentence
-        assert "`pdlab bench --arms pd,tp2,dp2 --repeats 5`" in row.next_measurement
+        assert f"`pdlab bench --arms pd,tp2,dp2 --workload {row.workload} --repeats 5`" in row.next_measurement
     assert {row.claim for row in found.comparisons} == {"cannot support a claim"}
     assert {cell.winner for cell in found.winners} == {None}
 
@@ -103,13 +103,13 @@ def test_arms_that_keep_the_limits_at_every_rate_cannot_be_told_apart_and_higher
     found = verdict(build_evidence(legs, "seeded", Limits(ttft_ms=9000, tpot_ms=100)), "rag")
     assert found.answer == "cannot tell"
     assert "pd and tp2 and dp2 kept the limits at every rate measured" in found.sentence
-    assert "measure rag at 12 and 16 requests/s" in found.next_measurement
+    assert "rag at 12 and 16 requests/s" in found.next_measurement
 
 
 def test_limits_that_nobody_meets_lead_to_lower_rates(legs) -> None:
     found = verdict(build_evidence(legs, "seeded", Limits(ttft_ms=1)), "rag")
     assert found.answer == "cannot tell" and "no request met the limits on any arm" in found.sentence
-    assert "measure rag at 1 requests/s and less" in found.next_measurement
+    assert "rag at 1 requests/s and less" in found.next_measurement
 
 
 def test_the_winners_grid_has_a_cell_for_each_load_and_limit_and_names_only_shown_winners(evidence) -> None:
