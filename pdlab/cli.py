@@ -440,7 +440,7 @@ def bench_arms(
             options = options_of(
                 document.inventory, limit=document.limit, extra_vars=document.extra_vars, verbose=verbose
             )
-            go_on(folder, document, plan_of(options, document.benchmark))
+            go_on(folder, document, plan_of(options, document.benchmark), options)
         else:
             options = options_of(inventory, limit=limit, extra_vars=extra_vars, verbose=verbose)
             document = new_document(

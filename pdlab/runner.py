@@ -8,6 +8,8 @@ ansible-playbook, which ends its workers itself, and only after a grace time let
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import shlex
@@ -172,6 +174,35 @@ def _children(pid: int, name: str) -> list[int]:
         if match and int(match[2]) == pid and name in match[3]:
             found.append(int(match[1]))
     return found
+
+
+def end_playbooks(run_dir: Path, wait_s: float = 20.0) -> int:
+    """End every ansible-playbook that still writes below `run_dir`: its pdlab was killed, and nobody else would.
+
+    Returns how many there were. They are interrupted first, so that they end their own workers, and killed after
+    `wait_s` seconds.
+    """
+    found = _writers(run_dir)
+    for number, patience in ((signal.SIGINT, wait_s), (signal.SIGKILL, 5.0)):
+        left = _writers(run_dir)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        deadline = time.monotonic() + patience if left else 0.0
+        while time.monotonic() < deadline and _writers(run_dir):
+            time.sleep(POLL_S)
+    return len(found)
+
+
+def _writers(run_dir: Path) -> list[int]:
+    """PIDs of ansible-playbook processes that were started for a run folder below `run_dir`."""
+    import subprocess
+
+    listing = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,args="], capture_output=True, text=True, check=False)  # noqa: S607
+    rows = (line.split(None, 1) for line in listing.stdout.splitlines())
+    # As the variables stand on its command line: ansible-runner hands them over as JSON.
+    below = json.dumps(f"{run_dir}/")[:-1]
+    return [int(row[0]) for row in rows if len(row) == 2 and "ansible-playbook" in row[1] and below in row[1]]
 
 
 class _Events:

@@ -158,15 +158,8 @@ class Session:
 
     def _end_jobs(self) -> None:
         """After a cancel: end the long jobs that live on a target under its service manager."""
-        if self.options.check or not self.outcome.of_action("topology"):
-            return
-        with tempfile.TemporaryDirectory(prefix="pdlab-cancel-") as private:
-            run_playbook(
-                CANCEL_PLAYBOOK,
-                self._same_hosts(),
-                Path(private),
-                variables={"pdlab_owner_pid": os.getpid()},
-            )
+        if not self.options.check and self.outcome.of_action("topology"):
+            end_jobs(self._same_hosts())
 
     def _keep_logs(self) -> None:
         """After a failure: what the servers said last belongs to the run."""
@@ -195,6 +188,12 @@ class Session:
             # Also the one that is asked again after the benchmark, in the report stage.
             return Exit.WRONG_ANSWER
         return BY_STAGE.get(stage or "", Exit.ERROR)
+
+
+def end_jobs(options: PlaybookOptions) -> None:
+    """End the long jobs that live on under a target's service manager. `options` name the hosts."""
+    with tempfile.TemporaryDirectory(prefix="pdlab-cancel-") as private:
+        run_playbook(CANCEL_PLAYBOOK, options, Path(private), variables={"pdlab_owner_pid": os.getpid()})
 
 
 def play_quietly(

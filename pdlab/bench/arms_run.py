@@ -22,8 +22,8 @@ from pdlab.bench.schedule import PlannedLeg, minutes, remaining, seconds_left
 from pdlab.bench.search import search
 from pdlab.exit_codes import Exit
 from pdlab.failures import failure_lines
-from pdlab.runner import Cancellation, PlaybookOptions
-from pdlab.session import Session, Step, cancelled_by_signals
+from pdlab.runner import Cancellation, PlaybookOptions, end_playbooks
+from pdlab.session import Session, Step, cancelled_by_signals, end_jobs
 from pdlab.store import CANCELLED, FAILED, OK, RunFolder, seconds_between
 
 LEG_TAGS = "preflight,deploy,ready,verify,benchmark,report"
@@ -193,11 +193,16 @@ def begin(runs_dir: Path, document: ArmsDocument) -> RunFolder:
     return folder
 
 
-def go_on(folder: RunFolder, document: ArmsDocument, plan: Mapping[str, Any]) -> None:
-    """Take over a run that stopped. Raises ArmsError when it still runs, or when the inventory is another one now."""
+def go_on(folder: RunFolder, document: ArmsDocument, plan: Mapping[str, Any], options: PlaybookOptions) -> None:
+    """Take over a run that stopped. Raises ArmsError when the inventory is another one now.
+
+    When its pdlab was killed, an ansible-playbook of it may still be at work, and a benchmark: both are ended first.
+    """
     found = changes(document, plan)
     if found:
         raise ArmsError(
             f"{folder.name} cannot go on: {', '.join(found)}. Put the inventory back as it was, or start a new run."
         )
+    end_playbooks(folder.path)
+    end_jobs(options)
     folder.take_over(command=["pdlab", *sys.argv[1:]])

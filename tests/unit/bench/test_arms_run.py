@@ -8,6 +8,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from pdlab.exit_codes import Exit
 from pdlab.runner import Outcome, PlaybookOptions, TaskResult
 from pdlab.store import RunFolder
 
+OPTIONS = PlaybookOptions(Path("inventory"))
 COMMON = {"limit": None, "extra_vars": [], "benchmark": None, "search": None, "inventory": "inventory/local"}
 
 
@@ -49,12 +53,14 @@ class Box:
         self.played: list[tuple[str, str | None, str | None]] = []
         self.variables: list[Mapping[str, Any]] = []
         self.plan = plan_of()
+        self.cancelled = 0
         self.fails: dict[tuple[str, str], Callable[[], Outcome]] = {}
 
     def __call__(self, playbook: str, options: PlaybookOptions, private: Path, **rest: Any) -> Outcome:
         variables = rest["variables"]
         folder = variables.get("pdlab_run_dir")
         arm = variables.get("pd_arm")
+        self.cancelled += playbook == session.CANCEL_PLAYBOOK
         if playbook not in ("site", "benchmark", "report"):
             return done()
         self.played.append((playbook, arm, options.tags))
@@ -102,7 +108,7 @@ def started(runs: Path, arms: list[str], repeats: int) -> tuple[RunFolder, ArmsD
 
 
 def run(console: Console, folder: RunFolder, document: ArmsDocument) -> Exit:
-    return ArmsRun(console, PlaybookOptions(Path("inventory")), folder, document).run()
+    return ArmsRun(console, OPTIONS, folder, document).run()
 
 
 def legs(folder: RunFolder) -> list[tuple[str, str]]:
@@ -213,7 +219,7 @@ def test_a_run_that_was_cut_measures_what_is_missing_in_its_order_and_with_its_s
     box: Box, console: Console, tmp_path: Path
 ) -> None:
     folder, document = cut(box, console, tmp_path)
-    go_on(folder, document, plan_of())
+    go_on(folder, document, plan_of(), OPTIONS)
     assert not (folder.path / "manifest.json").exists(), "what it says holds no longer"
     assert run(console, folder, document) is Exit.OK
     assert box.arms == ["colocated", "colocated"]
@@ -236,6 +242,31 @@ def test_a_run_that_is_whole_measures_nothing_again_and_puts_the_first_arm_back(
     assert [arm for _playbook, arm, _tags in box.played] == ["pd"]
 
 
+def test_what_a_killed_run_left_at_work_is_ended_before_it_goes_on(box: Box, console: Console, tmp_path: Path) -> None:
+    folder, document = cut(box, console, tmp_path)
+    waits = "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler); print(1, flush=True); time.sleep(60)"
+
+    def playbook(run_dir: Path) -> subprocess.Popen[str]:
+        variables = json.dumps({"pdlab_run_dir": str(run_dir)})
+        argv = [sys.executable, "-c", waits, "ansible-playbook", "-e", variables]
+        child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert child.stdout is not None and child.stdout.readline() == "1\n"
+        return child
+
+    left, another = playbook(folder.leg_folders()[2].path), playbook(tmp_path / "another-run")
+    try:
+        reaper = threading.Thread(target=left.wait)
+        reaper.start()
+        go_on(folder, document, plan_of(), OPTIONS)
+        assert left.poll() is not None
+        assert another.poll() is None, "a playbook of another run is nobody's business here"
+        assert box.cancelled == 1, "a benchmark that lives on under the service manager is ended, too"
+    finally:
+        for child in (left, another):
+            child.kill()
+            child.wait()
+
+
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
@@ -250,7 +281,7 @@ def test_a_run_does_not_go_on_with_another_inventory(
 ) -> None:
     folder, document = cut(box, console, tmp_path)
     with pytest.raises(ArmsError, match=words):
-        go_on(folder, document, plan)
+        go_on(folder, document, plan, OPTIONS)
     assert folder.run_document()["status"] == "failed", "nothing was touched"
 
 
