@@ -42,6 +42,7 @@ class EngineFigures(_Model):
     """
 
     samples: int | None = Field(default=None, description="Samples behind the means.")
+    prefill_bootstrap: float | None = None
     prefill_waiting: float | None = None
     prefill_inflight: float | None = None
     decode_prealloc: float | None = None
@@ -49,6 +50,7 @@ class EngineFigures(_Model):
     decode_waiting: float | None = None
     decode_running: float | None = None
     decode_places: float | None = Field(default=None, description="Requests that all decode servers take at once.")
+    pool_tokens: float | None = Field(default=None, description="Tokens that all decode servers' KV caches hold.")
     token_usage: float | None = Field(default=None, description="Share of the decode servers' KV cache in use, 0 to 1.")
     kv_transfer_ms: float | None = Field(default=None, description="Mean time of one KV transfer.")
     kv_transfer_gb_s: float | None = Field(
@@ -60,6 +62,7 @@ class EngineFigures(_Model):
     prompt_tokens: float | None = Field(default=None, description="Prompt tokens, as the engine counted them.")
     generation_tokens: float | None = Field(default=None, description="Output tokens, as the engine counted them.")
     cached_tokens: float | None = Field(default=None, description="Prompt tokens from a prefix cache.")
+    requests: float | None = Field(default=None, description="Requests, as the prefill servers counted them.")
 
 
 class GpuTelemetry(_Model):

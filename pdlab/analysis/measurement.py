@@ -131,7 +131,8 @@ def from_point(
 ) -> Measurement | None:
     """A point of a run's results as an analysis wants it; None when it has no figures (it failed or was not run).
 
-    The engine's view is the one that was kept with the point, unless `engine` gives another.
+    The engine's view and the facts of its KV cache are those that were kept with the point, unless `engine` and `kv`
+    give others.
     """
     if not point.ok or not point.request_s or point.input_len is None or point.output_len is None:
         return None
@@ -157,7 +158,7 @@ def from_point(
         repeat=repeat,
         servers=servers,
         engine=engine or engine_view(point),
-        kv=kv or KvFacts(),
+        kv=kv or kv_facts(point),
         requests=requests,
         asked=asked if (point.range_ratio or 0.0) < 1.0 else None,
     )
@@ -168,6 +169,18 @@ def engine_view(point: Point) -> EngineView | None:
     if point.engine is None:
         return None
     return EngineView(**{name: getattr(point.engine, name) for name in (item.name for item in fields(EngineView))})
+
+
+def kv_facts(point: Point) -> KvFacts:
+    """What a point's own counters say of KV: bytes a prompt token, from what was sent, and how many tokens fit.
+
+    A prompt that was cached on prefill is sent whole all the same, and a page that is not full is sent as one.
+    """
+    engine = point.engine
+    if engine is None:
+        return KvFacts()
+    sent, tokens = engine.kv_transfer_bytes, engine.prompt_tokens
+    return KvFacts(bytes_per_token_at_most=sent / tokens if sent and tokens else None, pool_tokens=engine.pool_tokens)
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -31,7 +31,7 @@ POLL_WAIT_S = 5
 LINE_EVERY_S = 3.0
 
 # What the module takes of a server; the plan's own descriptions, which say much more, may be handed in whole.
-WORKER_KEYS = ("name", "url", "role")
+WORKER_KEYS = ("name", "url", "role", "bootstrap_port")
 WATCH_KEYS = ("name", "pid", "unit", "url", "log")
 
 display = Display()
@@ -115,7 +115,7 @@ class ActionModule(ActionBase):
     def _fetch(
         self, collected: Mapping[str, Any], run_dir: str | None, task_vars: dict[str, Any] | None
     ) -> dict[str, str]:
-        """Copy the raw files into the run folder, whole; return where they lie by kind ("output", "log")."""
+        """Copy the raw files into the run folder, whole; return where they lie by kind ("output", "log", "samples")."""
         if not run_dir:
             return dict(collected.get("files") or {})
         fetched = {}
@@ -154,7 +154,8 @@ def only(server: Any, keys: tuple[str, ...]) -> Any:
 
 def not_started(point: Mapping[str, Any], missing: list[str]) -> dict[str, Any]:
     """The record of a point whose client was never started."""
-    check = {"id": "not_ready", "ok": False, "seen": "; ".join(missing), "wanted": "all that the point needs is there"}
+    wanted = "all that the point needs is there"
+    check = bench_point.check("not_ready", False, "; ".join(missing), wanted)
     return {**bench_point.record(point, None, {}, [check]), "why": list(missing)}
 
 

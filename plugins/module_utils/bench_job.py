@@ -2,7 +2,9 @@
 """The files of one benchmark job on a target, and the servers that it watches.
 
 A job lies in ROOT/bench/RUN/ as LABEL.jsonl (the client's output), LABEL.log (all that it said),
-LABEL.status.json (leased_job), LABEL.lease, LABEL.job.json (what was started and what is watched).
+LABEL.samples.jsonl (what servers and box said meanwhile), LABEL.status.json (leased_job), LABEL.lease,
+LABEL.job.json (what was started and what is watched), LABEL.setup.json and LABEL.conducted.json (bench_conductor),
+LABEL.client.json (bench_client), LABEL.code/ (what the job runs).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import engine_log, processes, target_layout
-from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
+from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import SAMPLES_ENDING, write_json
 
 SERVICE = "job-bench"
 TAIL_BYTES = 64 * 1024
@@ -70,6 +72,31 @@ class JobFiles:
         return self._path(".job.json")
 
     @property
+    def samples(self) -> str:
+        """What servers, router and box said, a line about every second."""
+        return self._path(SAMPLES_ENDING)
+
+    @property
+    def setup(self) -> str:
+        """What bench_conductor is to do."""
+        return self._path(".setup.json")
+
+    @property
+    def conducted(self) -> str:
+        """What bench_conductor did and read."""
+        return self._path(".conducted.json")
+
+    @property
+    def client(self) -> str:
+        """How busy the client was (bench_client)."""
+        return self._path(".client.json")
+
+    @property
+    def code(self) -> str:
+        """The folder of what the job runs beside leased_job."""
+        return self._path(".code")
+
+    @property
     def script(self) -> str:
         """leased_job itself, as the target runs it."""
         return self._path(".leased_job.py")
@@ -77,13 +104,18 @@ class JobFiles:
     def prepare(self) -> None:
         """Make the folder and clear away what an earlier job of this name left. Raises OSError."""
         os.makedirs(self.directory, exist_ok=True)
-        for path in (self.output, self.log, self.status, self.lease, self.job, self.script):
+        shutil.rmtree(self.code, ignore_errors=True)
+        for path in (self.output, self.log, self.samples, self.status, self.conducted, self.client):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        for path in (self.lease, self.job, self.setup, self.script):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 
     def forget_working_files(self) -> None:
         """Remove what only the running job needed; the output, the log and the status stay."""
-        for path in (self.lease, self.script):
+        shutil.rmtree(self.code, ignore_errors=True)
+        for path in (self.lease, self.setup, self.script):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.pdlab.pdlab.plugins.module_utils.bench_command import RANDOM_IDS
 from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_log import explaining, is_benign
 from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_log import plain as plain_text
 
@@ -33,13 +34,14 @@ PER_REQUEST = (
 # The servers' own description, many kilobytes; a router answers 404 and the field is null then.
 NOT_A_RESULT = ("server_info",)
 
-# The client's words for the numbers of a POINT.
-_ARGUMENTS = {
-    "max_concurrency": "concurrency",
+# The client's words for the numbers of a POINT; those of lengths are its defaults for other data sets.
+_ARGUMENTS = {"max_concurrency": "concurrency", "request_rate": "rate_s"}
+_LENGTH_ARGUMENTS = {
     "random_input_len": "input_len",
     "random_output_len": "output_len",
     "random_range_ratio": "range_ratio",
 }
+FAULT, DOUBT = "fault", "doubt"
 _ERROR_LINES = 40
 _LINE_LENGTH = 500
 _FAULT = re.compile(
@@ -76,7 +78,10 @@ def judge(
     asked: Mapping[str, int | None] | None = None,
     came_back: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Every check of one point: [{"id", "ok", "seen", "wanted"}], each named after the fault that it finds.
+    """The checks of the client's own output: [{"id", "ok", "seen", "wanted", "grade"}], named after what they find.
+
+    What servers, router and client showed beside it is judged in bench_checks. A "fault" fails the point, a "doubt" only
+    keeps it out of verdicts; all of these are faults.
 
     `point` is the POINT that was asked for; `output` the client's object (read_output);
     `job` how the client ended: {"reason", "exit_code", "seconds"} (leased_job, and "vanished" when that left no word);
@@ -86,13 +91,13 @@ def judge(
     Checks that only record something are always ok and say so in "wanted".
     """
     checks = [
-        _check(
+        check(
             "server_died",
             not died,
             "; ".join(f"{server['name']}: {server['why']}" for server in died) or "none",
             "no server dies or restarts during the point",
         ),
-        _check(
+        check(
             "over_time_limit",
             job.get("reason") != "limit",
             _seconds(job.get("seconds")),
@@ -102,13 +107,13 @@ def judge(
     ]
     if output is None:
         seen = f"none ({came_back} of {point['prompts']} requests had come back)" if came_back is not None else "none"
-        checks.append(_check("no_output", False, seen, "one JSON object in the client's output file"))
+        checks.append(check("no_output", False, seen, "one JSON object in the client's output file"))
         return checks
-    missing = [name for name in (*_ARGUMENTS, "completed", *PER_REQUEST[:6]) if name not in output]
+    missing = [name for name in ("completed", *PER_REQUEST[:6]) if name not in output]
     if missing:
-        checks.append(_check("no_output", False, "without " + ", ".join(missing), "the client's whole JSON object"))
+        checks.append(check("no_output", False, "without " + ", ".join(missing), "the client's whole JSON object"))
         return checks
-    checks.append(_check("no_output", True, "one JSON object", "one JSON object in the client's output file"))
+    checks.append(check("no_output", True, "one JSON object", "one JSON object in the client's output file"))
     checks.append(_wrong_point(point, output))
     checks += _requests(point, output)
     checks += _lengths(point, output, asked or {})
@@ -118,8 +123,9 @@ def judge(
 
 
 def reasons(checks: Iterable[Mapping[str, Any]]) -> list[str]:
-    """One line for each failed check: what was found and what was wanted."""
-    return [f"{check['id']}: {check['seen']} (wanted: {check['wanted']})" for check in checks if not check["ok"]]
+    """One line for each failed check, faults first: what was found and what was wanted."""
+    failed = sorted((item for item in checks if not item["ok"]), key=lambda item: bool(item["grade"] != FAULT))
+    return [f"{item['id']}: {item['seen']} (wanted: {item['wanted']})" for item in failed]
 
 
 def record(
@@ -128,13 +134,15 @@ def record(
     job: Mapping[str, Any],
     checks: Sequence[Mapping[str, Any]],
     error_lines: Sequence[str] = (),
+    watched: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The document records/point-LABEL.json of a run.
+    """The document records/point-LABEL.json of a run. `watched` has "engine", "box" and "client" (bench_watched).
 
     A failed point says why and carries the error lines of the engine and of the client, and no figure: its
     "result" is None. Values that JSON cannot hold become text ("inf") or None (not a number).
     """
-    ok = all(check["ok"] for check in checks)
+    ok = all(item["ok"] for item in checks if item["grade"] == FAULT)
+    seen = watched or {}
     lines: list[str] = []
     if not ok:
         lines = list(dict.fromkeys([*client_errors(output), *error_lines]))[:_ERROR_LINES]
@@ -144,7 +152,9 @@ def record(
         "loop": point.get("loop") or "closed",
         "concurrency": point.get("concurrency"),
         "rate_s": point.get("rate_s"),
-        "limits": [dict(limits) for limits in point.get("limits") or []],
+        "limits": [
+            {name: value for name, value in limits.items() if value is not None} for limits in point.get("limits") or []
+        ],
         "dataset": point.get("dataset") or "random-ids",
         "requested": point["prompts"],
         "completed": _completed(output),
@@ -153,12 +163,18 @@ def record(
         "range_ratio": point["range_ratio"],
         "seed": point["seed"],
         "ok": ok,
-        "counts": ok,
+        "counts": all(item["ok"] for item in checks),
         "why": reasons(checks),
         "error_lines": lines,
         "seconds": job.get("seconds"),
-        "checks": [dict(check) for check in checks],
-        "client": {name: job.get(name) for name in ("argv", "reason", "exit_code", "seconds", "cpu_s")},
+        "checks": [dict(item) for item in checks],
+        "client": {
+            **{name: job.get(name) for name in ("argv", "reason", "exit_code", "seconds", "cpu_s")},
+            **seen.get("client", {}),
+        },
+        "warmup": seen.get("warmup"),
+        "engine": seen.get("engine"),
+        "box": seen.get("box"),
         "result": figures(output) if ok and output is not None else None,
     }
 
@@ -220,7 +236,7 @@ def _client_failed(job: Mapping[str, Any], server_died: bool) -> dict[str, Any]:
     wanted = "the client ends by itself with exit status 0"
     if reason == "exited":
         seen = f"exit status {code}" if code is None or code >= 0 else f"ended by signal {-code}"
-        return _check("client_failed", code == 0, seen, wanted)
+        return check("client_failed", code == 0, seen, wanted)
     seen = {
         "limit": "ended at the time limit",
         "lease": "ended, because the controller had not asked for its progress for too long",
@@ -228,16 +244,17 @@ def _client_failed(job: Mapping[str, Any], server_died: bool) -> dict[str, Any]:
         "vanished": "gone without a word (killed, or the machine restarted)",
         None: "never started",
     }.get(reason, str(reason))
-    return _check("client_failed", False, seen, wanted)
+    return check("client_failed", False, seen, wanted)
 
 
 def _wrong_point(point: Mapping[str, Any], output: Mapping[str, Any]) -> dict[str, Any]:
+    words = {**_ARGUMENTS, **(_LENGTH_ARGUMENTS if output.get("dataset_name") == RANDOM_IDS else {})}
     different = [
-        f"{theirs} {output[theirs]}, not {point[ours]}"
-        for theirs, ours in _ARGUMENTS.items()
-        if output[theirs] != point[ours]
+        f"{theirs} {output.get(theirs)}, not {point.get(ours)}"
+        for theirs, ours in words.items()
+        if _said(output.get(theirs)) != point.get(ours)
     ]
-    return _check(
+    return check(
         "wrong_point", not different, "; ".join(different) or "as asked", "the output file tells of the point asked for"
     )
 
@@ -248,13 +265,13 @@ def _requests(point: Mapping[str, Any], output: Mapping[str, Any]) -> list[dict[
     if len(output["errors"]) != requested:
         seen += f", {len(output['errors'])} sent"
     return [
-        _check(
+        check(
             "requests_missing",
             output["completed"] == requested and len(output["errors"]) == requested,
             seen,
             f"{requested} of {requested} completed",
         ),
-        _check(
+        check(
             "request_errors",
             not errors,
             f"{len(errors)}: {_last_line(errors[0])[:_LINE_LENGTH]}" if errors else "0",
@@ -287,7 +304,7 @@ def _length(identity: str, lengths: Sequence[int], full: int, ratio: float, aske
     seen = (
         f"{total} in all" if not wrong else f"{len(wrong)} requests with {min(wrong)} to {max(wrong)}, {total} in all"
     )
-    return _check(identity, not wrong and (asked is None or total == asked), seen, wanted)
+    return check(identity, not wrong and (asked is None or total == asked), seen, wanted)
 
 
 def _text(output: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -302,8 +319,8 @@ def _text(output: Mapping[str, Any]) -> list[dict[str, Any]]:
     zero = sum(1 for ttft, _length_, _text_ in rows if not ttft > 0)
     silent = sum(1 for _ttft, length, text in rows if length > 0 and not text)
     return [
-        _check("ttft_zero", not zero, f"{zero} requests", "every first token has a time"),
-        _check("tokens_without_text", not silent, f"{silent} requests", "output tokens have text"),
+        check("ttft_zero", not zero, f"{zero} requests", "every first token has a time"),
+        check("tokens_without_text", not silent, f"{silent} requests", "output tokens have text"),
     ]
 
 
@@ -312,22 +329,11 @@ def _noted(output: Mapping[str, Any]) -> list[dict[str, Any]]:
     total, again = output.get("total_output_tokens"), output.get("total_output_tokens_retokenized")
     if total and again is not None:
         noted.append(
-            _check(
+            check(
                 "retokenized_drift",
                 True,
                 f"{again} of {total} tokens ({again / total - 1.0:+.1%})",
                 "noted: the output's text, tokenized again",
-            )
-        )
-    cached = output.get("cached_tokens")
-    if cached is not None:
-        asked = sum(output["input_lens"])
-        noted.append(
-            _check(
-                "cache_warm",
-                True,
-                f"{sum(cached)} of {asked} input tokens",
-                "noted: input tokens that were served from a prefix cache",
             )
         )
     return noted
@@ -339,8 +345,14 @@ def _completed(output: Mapping[str, Any] | None) -> int:
     return completed if isinstance(completed, int) else 0
 
 
-def _check(identity: str, ok: bool, seen: str, wanted: str) -> dict[str, Any]:
-    return {"id": identity, "ok": ok, "seen": seen, "wanted": wanted}
+def check(identity: str, ok: bool, seen: str, wanted: str, grade: str = FAULT) -> dict[str, Any]:
+    """One check's result."""
+    return {"id": identity, "ok": ok, "seen": seen, "wanted": wanted, "grade": grade}
+
+
+def _said(value: Any) -> Any:
+    """The client's request rate without a limit is infinity, which is how a closed loop is asked for."""
+    return None if value in (math.inf, "inf") else value
 
 
 def _last_line(text: str) -> str:

@@ -20,12 +20,15 @@ _BAR = re.compile(r"\|\s*(?P<done>\d+)/(?P<total>\d+) \[(?P<elapsed>(?:\d+:)?\d+
 # The client's own words, in the order in which it says them (sglang/benchmark/serving.py). Its bar comes before the
 # cache flush is over, and the summary after the bar's end.
 _PHASES = (
+    ("pdlab: warm-up ", "warm-up"),  # bench_conductor's
     ("benchmark_args=", "loading"),
     ("Starting warmup with ", "warm-up"),
     ("Starting main benchmark run", "measuring"),
     ("Serving Benchmark Result", "summary"),
 )
-_TOTALS = re.compile(r"^#(Input|Output) tokens: (\d+)\s*$", re.MULTILINE)
+_TOTALS = re.compile(r"^(?:#|Total )(input|output) tokens: (\d+)\s*$", re.MULTILINE | re.IGNORECASE)
+# The bar of the prompts that are made before the run.
+_MAKING = "Generating shared-prefix prompts"
 _LINE = re.compile(
     re.escape(PROGRESS_PREFIX)
     + r"benchmark (?P<label>\S+)  (?:(?P<done>\d+)/(?P<total>\d+) requests|(?P<phase>\S+))  (?P<seconds>\d+) s\s*$"
@@ -44,7 +47,8 @@ def progress(log: str) -> dict[str, Any]:
             phase = name
     seen: dict[str, Any] = {"phase": phase, "done": None, "total": None, "seconds": None}
     bar = None
-    for bar in _BAR.finditer(log):  # noqa: B007  the last one counts
+    said = log.rpartition("Starting main benchmark run")[2]
+    for bar in _BAR.finditer("" if _MAKING in said else said):  # noqa: B007  the last one counts
         pass
     if bar is not None:
         seen.update(done=int(bar["done"]), total=int(bar["total"]), seconds=_seconds(bar["elapsed"]))

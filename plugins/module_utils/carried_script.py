@@ -25,6 +25,18 @@ def command(python: str, script: ModuleType, *arguments: str) -> list[str]:
     return [python, "-c", inspect.getsource(script), *arguments]
 
 
+def write_tree(directory: str, modules: Sequence[ModuleType]) -> None:
+    """Write module_utils below `directory` so that Python finds them under their own names (PYTHONPATH=directory).
+
+    For scripts that are made of several: they import one another as they do here. Raises OSError.
+    """
+    for module in modules:
+        path = os.path.join(directory, *module.__name__.split(".")) + ".py"
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(inspect.getsource(module))
+
+
 def run_for_document(
     python: str, script: ModuleType, arguments: Sequence[str], timeout_s: float, environment: Mapping[str, str]
 ) -> dict[str, Any]:

@@ -39,7 +39,8 @@ TRAITS: tuple[Trait, ...] = (
 
 # Flags of the benchmark client (sglang/benchmark/serving.py) that pdlab gives and an older one does not have.
 # 0.5.17's client flushes as well, and does not wait until the servers are idle.
-CLIENT_FLAGS_SINCE = {"flush-cache-timeout": "0.5.23"}
+# Goodput of an older client's run is asked of the times that it keeps per request.
+CLIENT_FLAGS_SINCE = {"flush-cache-timeout": "0.5.23", "goodput": "0.5.23"}
 
 
 def client_flags(flags: Mapping[str, Any], version: str | None) -> dict[str, Any]:
@@ -49,6 +50,15 @@ def client_flags(flags: Mapping[str, Any], version: str | None) -> dict[str, Any
         for name, value in flags.items()
         if version_within(version, CLIENT_FLAGS_SINCE.get(name), None) is not False
     }
+
+
+# Since when the client's shared-prefix generator gives token ids, each drawn by itself (--tokenize-prompt).
+PREFIXES_OF_IDS_SINCE = "0.5.23"
+
+
+def draws_each_id(version: str | None) -> bool:
+    """Whether this version's client can make prompts of ids that are drawn one by one; yes when it is not known."""
+    return version_within(version, PREFIXES_OF_IDS_SINCE, None) is not False
 
 
 def deployed_version(root: str) -> str | None:

@@ -17,8 +17,12 @@ description:
     a program can tell it), fetches the raw output and the log into the run folder's C(bench/), and writes
     C(records/point-LABEL.json). The states O(state=started), O(state=polled), O(state=collected) and
     O(state=absent) are what it calls on the target.
-  - A point counts only when everything that was asked for came back. The client itself exits with 0 when every
-    request failed, and calls a request successful as soon as its stream ended. See RV(checks).
+  - Before the client is let go, one request goes over every pair of prefill and decode, the router is warmed up at the
+    point's concurrency, and every worker's prefix cache is emptied. Meanwhile, and until the end, every server's
+    metrics, the router's and the box's are read once a second into C(bench/LABEL.samples.jsonl).
+  - A point has figures only when everything that was asked for came back. The client itself exits with 0 when every
+    request failed, and calls a request successful as soon as its stream ended. A point with figures may still be
+    doubtful, and is left out of verdicts then. See RV(checks).
 author:
   - pdlab authors (@pdlab)
 options:
@@ -144,7 +148,8 @@ options:
     elements: path
     default: []
   home:
-    description: HOME of the client. Defaults to O(root).
+    description:
+      - HOME of the client. By default a folder that goes with the job, since the client keeps its prompts there.
     type: path
   args:
     description:
@@ -154,8 +159,9 @@ options:
     default: {}
   warmup:
     description:
-      - Requests that warm the path up and are not measured.
-      - By default as many as the concurrency, 16 at most, and two for each pair of prefill and decode at least.
+      - Requests that warm the router up at the point's concurrency and are not measured.
+      - By default as many as the concurrency, and two for each pair of prefill and decode at least. Beside them one
+        request goes over each pair.
     type: int
   workers:
     description:
@@ -174,9 +180,19 @@ options:
         type: str
         required: true
       role:
-        description: V(prefill), V(decode) or V(colocated); counts the pairs that the warm-up must touch.
+        description: V(prefill), V(decode) or V(colocated); says which pairs the warm-up must touch.
         type: str
         choices: [prefill, decode, colocated]
+      bootstrap_port:
+        description: Where a prefill server's KV transfer is asked for.
+        type: int
+  router_metrics:
+    description: The router's metrics page, such as V(http://127.0.0.1:29001/metrics). Without it nothing of it is kept.
+    type: str
+  sample_s:
+    description: Seconds between two samples of the servers' metrics and of the box.
+    type: float
+    default: 1
   watch:
     description:
       - The servers that must live on. The point fails as soon as one is gone or has been restarted. As a task, servers
@@ -261,7 +277,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ok:
-  description: Whether the point counts.
+  description: Whether the point has figures. RV(record.counts) says whether verdicts may rest on them.
   type: bool
   returned: when O(state=measured) or O(state=collected)
 why:
@@ -287,6 +303,9 @@ checks:
     ok:
       description: Whether it was absent.
       type: bool
+    grade:
+      description: C(fault) when its failure fails the point, C(doubt) when it only keeps the point out of verdicts.
+      type: str
     seen:
       description: What was found.
       type: str
@@ -294,7 +313,7 @@ checks:
       description: What was wanted.
       type: str
 files:
-  description: The raw files on the target, C(output) (JSONL) and C(log).
+  description: The raw files on the target, C(output) (JSONL), C(log) and C(samples) (JSONL).
   type: dict
   returned: when O(state=started) or O(state=collected)
 sizes:
@@ -333,18 +352,27 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import (
+    bench_checks,
+    bench_client,
     bench_command,
+    bench_conductor,
     bench_job,
     bench_point,
     bench_progress,
+    bench_warmup,
+    bench_watched,
+    box_telemetry,
+    carried_script,
     engine_log,
+    engine_metrics,
     http_json,
     leased_job,
     processes,
+    prometheus_text,
 )
 from ansible_collections.pdlab.pdlab.plugins.module_utils.bench_job import JobFiles
 from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_versions import deployed_version
-from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_text
+from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json, write_text
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import NEVER, PREFIX, ServiceDefinition
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import (
     ABSENT,
@@ -356,11 +384,21 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import choose
 
 SERVICE = PREFIX + bench_job.SERVICE
+# What the job needs on the target beside its keeper.
+CARRIED = (
+    bench_client,
+    bench_conductor,
+    bench_warmup,
+    box_telemetry,
+    engine_metrics,
+    http_json,
+    leased_job,
+    prometheus_text,
+)
 TICK_S = 0.25
 # How long the job may take to say that it runs, and to end once it was told to (leased_job's own grace is 5 s).
 START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 15
-FLUSH_TIMEOUT_S = 30.0
 ROUTER_TIMEOUT_S = 5.0
 ERROR_LINES = 20
 LAST_LINES = 5
@@ -398,24 +436,31 @@ def start(params: Mapping[str, Any]) -> dict[str, Any]:
     clear_away(manager)
     bench_job.forget_old_runs(params["root"], params["run"])
     files.prepare()
-    unflushed = flush(params["workers"])
+    # Once before the job, which flushes again after its warm-up: a server that will not is known at once.
+    unflushed = bench_warmup.flush(params["workers"], patience_s=0.0)
     if unflushed:
         raise Refused("the prefix caches could not be flushed, so the point would not be cold", unflushed)
     argv = bench_command.client_argv(params["point"], target_of(params, files))
-    environment = bench_command.client_environment(
-        params["python"], params["home"] or params["root"], params["pythonpath"]
-    )
+    home = params["home"] or os.path.join(files.code, "home")
+    environment = bench_command.client_environment(params["python"], home, params["pythonpath"])
     bench_job.write_job(files, {"argv": argv, "watch": watched, "died": []})
+    write_json(files.setup, setup_of(params, files, argv, environment))
     write_text(files.script, inspect.getsource(leased_job))
+    carried_script.write_tree(files.code, CARRIED)
     files.touch_lease()
     try:
-        manager.write(definition(params, files, argv, environment))
+        manager.write(definition(params, files, {**environment, "PYTHONPATH": files.code}))
         manager.start(SERVICE)
         await_status(files, manager)
     except BaseException:
         clear_away(manager)
         raise
-    return {"changed": True, "argv": argv, "files": {"output": files.output, "log": files.log}}
+    return {"changed": True, "argv": argv, "files": kept(files)}
+
+
+def kept(files: JobFiles) -> dict[str, str]:
+    """The raw files of a point on the target, by kind."""
+    return {"output": files.output, "log": files.log, "samples": files.samples}
 
 
 def faults(params: Mapping[str, Any]) -> list[str]:
@@ -452,46 +497,66 @@ def with_pids(watch: Sequence[Mapping[str, Any]], manager: ServiceManager) -> li
     return servers
 
 
-def flush(workers: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Empty every worker's prefix cache; one sentence for each that would not.
+def setup_of(
+    params: Mapping[str, Any], files: JobFiles, argv: Sequence[str], environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """What bench_conductor is to do."""
+    point, workers = params["point"], params["workers"]
+    client = os.path.join(files.code, *bench_client.__name__.split(".")) + ".py"
+    watch = ["--report", files.client, "--ready-fd", "{ready}", "--go-fd", "{go}"]
+    requests, at_once = bench_command.warmup_load(point, len(bench_warmup.pairs(workers)) or 1, params["warmup"])
+    return {
+        "client": [params["python"], client, *watch, "--", *argv[2:]],
+        "environment": dict(environment),
+        "base_url": params["base_url"].rstrip("/"),
+        "workers": [dict(worker) for worker in workers],
+        "router_metrics": params["router_metrics"],
+        "warmup": {
+            "requests": requests,
+            "concurrency": at_once,
+            "input_len": point["input_len"],
+            "output_len": point["output_len"],
+            "vocabulary": vocabulary(params["model_path"] or params["tokenizer"]),
+            # Another seed than the point's, so that no prompt of the warm-up is one of the measurement.
+            "seed": f"warm-up {point['seed']}",
+        },
+        "prompts": point["prompts"],
+        "every_s": params["sample_s"],
+        "samples": files.samples,
+        "result": files.conducted,
+    }
 
-    Each worker is asked itself: a router may answer before its workers did.
-    """
-    failed = []
-    for worker in workers:
-        url = f"{worker['url'].rstrip('/')}/flush_cache?timeout={FLUSH_TIMEOUT_S:g}"
-        reply = http_json.post(url, timeout_s=FLUSH_TIMEOUT_S + 5)
-        if not reply.ok:
-            failed.append(f"{worker['name']}: POST {url}: {reply.describe()}")
-    return failed
+
+def vocabulary(model: str) -> int | None:
+    """How many token ids the model knows, as its config.json says; None where it does not."""
+    config = bench_job.read_json(os.path.join(model, "config.json"))
+    text = config.get("text_config")
+    size = config.get("vocab_size") or (text.get("vocab_size") if isinstance(text, Mapping) else None)
+    return size if isinstance(size, int) else None
 
 
 def target_of(params: Mapping[str, Any], files: JobFiles) -> dict[str, Any]:
     """What bench_command wants to know beside the point."""
-    roles = [worker["role"] for worker in params["workers"]]
     return {
         "python": params["python"],
         "base_url": params["base_url"].rstrip("/"),
         "served_name": params["served_name"],
         "tokenizer": params["tokenizer"],
         "output_file": files.output,
-        "warmup": params["warmup"],
-        "pairs": max(roles.count("prefill") * roles.count("decode"), roles.count("colocated"), 1),
         "args": params["args"],
         "sglang": deployed_version(params["root"]),
     }
 
 
-def definition(
-    params: Mapping[str, Any], files: JobFiles, argv: Sequence[str], environment: Mapping[str, str]
-) -> ServiceDefinition:
-    """The job as the service manager knows it."""
+def definition(params: Mapping[str, Any], files: JobFiles, environment: Mapping[str, str]) -> ServiceDefinition:
+    """The job as the service manager knows it: the keeper, which runs the conductor, which runs the client."""
+    conductor = (params["python"], "-m", bench_conductor.__name__, files.setup)
     lease = ["--status", files.status, "--lease", files.lease, "--lease-s", f"{params['lease_s']:g}"]
     limit = ["--limit-s", f"{params['point']['limit_s']:g}"]
     return ServiceDefinition(
         name=SERVICE,
         description=f"pdlab benchmark {files.label}",
-        argv=(params["python"], files.script, *lease, *limit, "--", *argv),
+        argv=(params["python"], files.script, *lease, *limit, "--", *conductor),
         environment=environment,
         working_directory=files.directory,
         log_path=files.log,
@@ -578,8 +643,13 @@ def collect(params: Mapping[str, Any]) -> dict[str, Any]:
     log = bench_job.whole_text(files.log)
     asked, came_back = bench_progress.asked_tokens(log), bench_progress.progress(log)["done"]
     checks = bench_point.judge(params["point"], output, outcome, job.get("died") or [], asked, came_back)
-    failed = any(not check["ok"] for check in checks)
-    record = bench_point.record(params["point"], output, outcome, checks, error_lines(files, job) if failed else [])
+    conducted, client = bench_job.read_json(files.conducted), bench_job.read_json(files.client)
+    samples = bench_watched.read_samples(bench_job.whole_text(files.samples))
+    watched = bench_watched.watched(conducted, client, samples, params["workers"])
+    if all(check["ok"] for check in checks):
+        checks += bench_checks.judge(params["point"], output, conducted, watched)
+    lines = error_lines(files, job) if any(not check["ok"] for check in checks) else []
+    record = bench_point.record(params["point"], output, outcome, checks, lines, watched)
     changed = clear_away(manager)
     files.forget_working_files()
     return {
@@ -588,8 +658,8 @@ def collect(params: Mapping[str, Any]) -> dict[str, Any]:
         "why": record["why"],
         "checks": record["checks"],
         "record": record,
-        "files": {"output": files.output, "log": files.log},
-        "sizes": {path: os.path.getsize(path) for path in (files.output, files.log) if os.path.exists(path)},
+        "files": kept(files),
+        "sizes": {path: os.path.getsize(path) for path in kept(files).values() if os.path.exists(path)},
     }
 
 
@@ -690,8 +760,11 @@ def main() -> None:
                     "name": {"type": "str", "required": True},
                     "url": {"type": "str", "required": True},
                     "role": {"type": "str", "choices": ["prefill", "decode", "colocated"]},
+                    "bootstrap_port": {"type": "int"},
                 },
             },
+            "router_metrics": {"type": "str"},
+            "sample_s": {"type": "float", "default": 1},
             "watch": {
                 "type": "list",
                 "elements": "dict",

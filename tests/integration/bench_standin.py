@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands where the benchmark client would, for tests of the job around it: it replays what the real one wrote.
 
---tag steers it: "good" replays a whole run, "hang" stops in the middle with a child and waits for ever,
+It is copied to where the client would lie, and finds the recordings in $HOME/recorded. --tag steers it: "good" replays a whole run, "hang" stops in the middle with a child and waits for ever,
 "crash" stops in the middle with a traceback, "deaf" hangs and ignores SIGTERM.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-DATA = Path(__file__).parents[1] / "unit" / "data" / "bench"
+DATA = Path(os.environ["HOME"]) / "recorded"
 
 
 def option(name: str) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -169,6 +170,7 @@ class Router(http.server.ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
         self.flushed: list[str] = []
+        self.asked = 0
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -183,14 +185,19 @@ class Answers(http.server.BaseHTTPRequestHandler):
         self._answer(200 if self.path == "/v1/models" else 404)
 
     def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.path == "/generate":
+            self.server.asked += 1
+            self._answer(200, b'{"meta_info": {}}')
+            return
         self.server.flushed.append(self.path)
         self._answer(400 if self.path.startswith("/busy/") else 200)
 
-    def _answer(self, status: int) -> None:
+    def _answer(self, status: int, body: bytes = b"{}") -> None:
         self.send_response(status)
-        self.send_header("Content-Length", "2")
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(b"{}")
+        self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -215,10 +222,12 @@ class Bench:
             "model_path": str(self.root / "model"),
             "python": str(self.root / "engine-python"),
             "home": None,
-            "pythonpath": [],
+            "pythonpath": [str(self.root / "site")],
+            "router_metrics": None,
+            "sample_s": 0.1,
             "args": {"tag": behaviour},
             "warmup": None,
-            "workers": [{"name": "prefill-0", "url": self.router.url, "role": "prefill"}],
+            "workers": [{"name": "server-0", "url": self.router.url, "role": "colocated"}],
             "watch": [
                 {
                     "name": "prefill-0",
@@ -250,9 +259,11 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         (tmp_path / "model" / name).write_text("{}")
     (tmp_path / "p.log").write_text("[2026-01-01] ValueError: of an earlier life\n")
     python = tmp_path / "engine-python"
-    python.write_text(
-        f'#!/bin/sh\nif [ "$1" = -m ]; then shift 2; exec {sys.executable} {STANDIN} "$@"; fi\nexec {sys.executable} "$@"\n'
-    )
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    client = tmp_path / "site" / "sglang" / "benchmark"
+    client.mkdir(parents=True)
+    shutil.copy(STANDIN, client / "serving.py")
+    shutil.copytree(REPOSITORY / "tests" / "unit" / "data" / "bench", tmp_path / "recorded")
     python.chmod(0o755)
     router = Router()
     server = subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -272,16 +283,26 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def test_a_point_runs_from_start_to_record_and_leaves_no_job(bench: Bench) -> None:
     started = pd_bench.start(bench.params())
     assert started["argv"][1:3] == ["-m", "sglang.benchmark.serving"]
-    assert bench.router.flushed == ["/flush_cache?timeout=30"]
     polled = pd_bench.poll(bench.params())
     assert polled["finished"] and polled["died"] == []
     assert polled["progress"] == {"phase": "summary", "done": 12, "total": 12, "seconds": 20}
     collected = pd_bench.collect(bench.params())
     assert collected["ok"], collected["why"]
+    # Before the job, to see that it can be done, and after the warm-up; a request over the pair, and four at once.
+    assert bench.router.flushed == ["/flush_cache?timeout=30"] * 2
+    assert bench.router.asked == 5
+    doubts = {check["id"] for check in collected["checks"] if not check["ok"]}
+    # The recording is of a point whose first prompt had been its warm-up's, and of a server that shows no metrics here.
+    assert doubts == {"engine_not_read", "client_slow", "cache_warm"}
+    assert not collected["record"]["counts"]
     assert collected["record"]["result"]["output_throughput"] == output("good")["output_throughput"]
     assert collected["sizes"][str(bench.file(".jsonl"))] == bench.file(".jsonl").stat().st_size
     assert pd_bench.absent(bench.params()) == {"changed": False}
-    assert sorted(path.suffixes[-1] for path in bench.file("").parent.iterdir()) == [".json", ".json", ".jsonl", ".log"]
+    assert sorted(path.suffixes[-1] for path in bench.file("").parent.iterdir()) == [
+        *(".json",) * 4,
+        *(".jsonl",) * 2,
+        ".log",
+    ]
 
 
 def test_the_end_of_the_job_is_seen_within_two_seconds(bench: Bench) -> None:
@@ -418,7 +439,7 @@ def test_raw_output_of_the_newest_five_runs_is_kept(bench: Bench) -> None:
 def playbook(bench: Bench, behaviour: str, run_dir: Path, *more: str) -> subprocess.Popen[str]:
     params = bench.params(behaviour)
     watch = [{key: value for key, value in server.items() if value is not None} for server in params.pop("watch")]
-    for name in ("run", "home", "warmup", "wait_s", "lease_s"):
+    for name in ("run", "home", "warmup", "router_metrics", "wait_s", "lease_s"):
         del params[name]
     for server in [*watch, *params["workers"]]:
         server["argv"] = ["as", "the", "plan", "has", "it"]
@@ -448,6 +469,8 @@ def test_the_task_tells_its_progress_and_keeps_raw_files_and_record(bench: Bench
     record = json.loads((run_dir / "records" / "point-c4-n12.json").read_text())
     assert record["ok"] and record["result"]["completed"] == 12
     assert json.loads((run_dir / "bench" / "c4-n12.jsonl").read_text())["generated_texts"]
+    samples = [json.loads(line) for line in (run_dir / "bench" / "c4-n12.samples.jsonl").read_text().splitlines()]
+    assert samples[0]["phase"] == "before" and samples[-1]["phase"] == "after"
     assert "Serving Benchmark Result" in (run_dir / "bench" / "c4-n12.log").read_text()
 
 

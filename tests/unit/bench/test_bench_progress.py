@@ -57,3 +57,19 @@ def test_a_progress_line_reads_well_and_can_be_taken_apart() -> None:
     warm = progress_line("c1-n8", {"phase": "warm-up", "done": None, "total": None, "seconds": None}, 9)
     assert read_line(warm) == {"label": "c1-n8", "phase": "warm-up", "done": None, "total": None, "seconds": 9}
     assert read_line("TASK [benchmark : Measure]") is None
+
+
+def test_the_bar_of_prompts_that_are_being_made_is_no_progress_of_the_run() -> None:
+    making = "benchmark_args=x\nGenerating shared-prefix prompts: 100%|####| 12/12 [00:00<00:00, 9.00it/s]\n"
+    assert progress(making) == {"phase": "loading", "done": None, "total": None, "seconds": None}
+    begun = making + "Starting main benchmark run...\n"
+    assert progress(begun)["phase"] == "measuring" and progress(begun)["done"] is None
+    running = progress(begun + "\r 50%|##   | 6/12 [00:03<00:03, 2.00it/s]")
+    assert (running["phase"], running["done"], running["seconds"]) == ("measuring", 6, 3)
+
+
+def test_the_tokens_that_were_drawn_are_read_in_either_of_the_clients_words() -> None:
+    shared = "Total input tokens: 768\nTotal output tokens: 384\n"
+    assert asked_tokens(shared) == {"input": 768, "output": 384}
+    # The table at the end says it again, of what came back.
+    assert asked_tokens(shared + "Total input tokens:                      700\n")["input"] == 768
