@@ -9,12 +9,21 @@ import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from pdlab.loose import as_mapping, as_text
+
 NOT_AVAILABLE = "n/a"
 HIDDEN = "(hidden)"
 
 _SECRET = re.compile(r"token|secret|passw|credential|api[-_]?key|access[-_]?key|auth", re.IGNORECASE)
 # Words of the engine's vocabulary that the pattern above would take for secrets.
 _HARMLESS = re.compile(r"tokens?[-_]|[-_]tokens|tokenize|tokenizer", re.IGNORECASE)
+
+
+def model_name(plan: object) -> str | None:
+    """The model's name as a plan has it; random weights are said beside it. None where there is none."""
+    model = as_mapping(as_mapping(plan).get("model"))
+    name = as_text(model.get("served_name"))
+    return f"{name} (random weights)" if name and model.get("weights") == "dummy" else name
 
 
 def tok_s(value: float | None) -> str:

@@ -19,7 +19,6 @@ from pdlab import results
 from pdlab.evidence.figure_ids import run_figure, verdict_figure
 from pdlab.evidence.legs import Leg
 from pdlab.evidence.model import Evidence, VerdictRow
-from pdlab.loose import as_mapping, as_text
 from pdlab.report import checks, figures, formatting, repeat, winners
 from pdlab.report.arm_tables import WorkloadTable, workload_tables
 from pdlab.report.baseline import COLUMNS, UNKNOWN, Baseline, load_baselines
@@ -200,5 +199,5 @@ def _steps(own: Leg | None, evidence: Evidence) -> list[Step]:
 
 
 def _model_names(legs: Sequence[Leg]) -> list[str]:
-    names = (as_text(as_mapping(as_mapping(leg.contents.plan).get("model")).get("served_name")) for leg in legs)
+    names = (formatting.model_name(leg.contents.plan) for leg in legs)
     return list(dict.fromkeys(name for name in names if name))

@@ -20,7 +20,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as l
 from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import replace_bytes
 
 from pdlab import results
-from pdlab.loose import as_mapping, as_rows
+from pdlab.loose import as_rows
 from pdlab.report import formatting
 from pdlab.report.next_steps import next_steps
 from pdlab.report.workloads import workload
@@ -113,7 +113,7 @@ def fenced(value: str) -> str:
 
 def _what_ran(contents: RunContents, report: Report) -> str:
     plan = contents.plan or {}
-    model = as_mapping(plan.get("model")).get("served_name") or "unknown"
+    model = formatting.model_name(plan) or "unknown"
     servers = [
         f"{server.get('name')} ({server.get('role')}, {_devices(server)})" for server in as_rows(plan.get("servers"))
     ]

@@ -63,3 +63,10 @@ def test_secrets_are_hidden_and_token_counts_are_not(argv: list[str], shown: lis
 @pytest.mark.parametrize("name", ["HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "SGLANG_API_KEY", "DB_PASSWORD"])
 def test_environment_values_that_look_like_secrets_are_hidden(name: str) -> None:
     assert "s3cr3t" not in formatting.shell_block(["x"], {name: "s3cr3t"})
+
+
+def test_a_model_with_random_weights_is_called_so() -> None:
+    plan = {"model": {"served_name": "m8b", "weights": "dummy"}}
+    assert formatting.model_name(plan) == "m8b (random weights)"
+    assert formatting.model_name({"model": {"served_name": "m8b"}}) == "m8b"
+    assert formatting.model_name(None) is None
