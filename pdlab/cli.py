@@ -739,8 +739,10 @@ def report(
 
 @app.command()
 def explain(
-    run: Annotated[str, typer.Argument(help="A run's name, its id, a path, or `latest`; or a figure's id.")] = "latest",
-    figure: Annotated[str | None, typer.Argument(help="A figure's id, as in pd-r0:c16-n48:ttft_ms.p50.")] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN|ID", help="Runs by name, id or path (default: the latest); a figure's id."),
+    ] = None,
     ttft_ms: Annotated[float | None, typer.Option("--ttft-ms", min=0, help="Limit: time to the first token.")] = None,
     tpot_ms: Annotated[float | None, typer.Option("--tpot-ms", min=0, help="Limit: time per output token.")] = None,
     e2e_ms: Annotated[float | None, typer.Option("--e2e-ms", min=0, help="Limit: time of a whole request.")] = None,
@@ -761,14 +763,14 @@ def explain(
 
     limits = Limits(ttft_ms, tpot_ms, e2e_ms)
     asked = None if limits == Limits() else limits
-    words = [run] if figure is None else [run, figure]
-    ids = [word for word in words if looks_like_id(word)]
-    if figure is not None and len(ids) != 1:
-        fail(f"explain takes a run and the id of one figure; of {' and '.join(words)} {len(ids)} are ids", Exit.USAGE)
+    ids = [word for word in words or () if looks_like_id(word)]
+    runs = [word for word in words or () if not looks_like_id(word)] or ["latest"]
+    if len(ids) > 1 or (not ids and len(runs) > 1):
+        fail(f"explain takes one run, or the id of one figure; given are {len(runs)} runs, {len(ids)} ids", Exit.USAGE)
     if ids:
-        explain_figure(runs_dir, next((word for word in words if word not in ids), "latest"), ids[0], asked, as_json)
+        explain_figure(runs_dir, runs, ids[0], asked, as_json)
     try:
-        folder = RunFolder.find(runs_dir, run)
+        folder = RunFolder.find(runs_dir, runs[0])
     except StoreError as error:
         fail(str(error), Exit.USAGE)
     found = explained(legs_of(folder), folder.run_name, asked)
@@ -779,14 +781,14 @@ def explain(
             out.print(line, markup=False, soft_wrap=True)
 
 
-def explain_figure(runs_dir: Path, run: str, id: str, limits: Limits | None, as_json: bool) -> NoReturn:
+def explain_figure(runs_dir: Path, runs: list[str], id: str, limits: Limits | None, as_json: bool) -> NoReturn:
     """Where one figure comes from. Ends the program: status 9 when it does not follow from its raw lines."""
     from pdlab.evidence.figure_ids import FigureIdError
     from pdlab.ledger.explained import lines
     from pdlab.ledger.figures import FigureError, Ledger
 
     try:
-        found = Ledger(RunFolder.find(runs_dir, run), limits).explain(id)
+        found = Ledger([RunFolder.find(runs_dir, run) for run in runs], limits).explain(id)
     except (StoreError, FigureIdError, FigureError) as error:
         fail(str(error), Exit.USAGE)
     if as_json:

@@ -17,6 +17,7 @@ from pdlab.evidence.cells import figures_of
 from pdlab.evidence.legs import Leg, legs_of
 from pdlab.evidence.measured import servers_of
 from pdlab.evidence.model import Evidence, LimitSet
+from pdlab.evidence.side_by_side import legs_side_by_side
 from pdlab.ledger import derived_figures as derived
 from pdlab.ledger.explained import Explained, Value
 from pdlab.ledger.places import Places
@@ -32,22 +33,29 @@ class FigureError(ValueError):
 
 
 class Ledger:
-    """The figures of one run, plain or of arms. Nothing is written; files are read again for each explanation."""
+    """The figures of a run, plain or of arms, or of several side by side. Nothing is written.
 
-    def __init__(self, folder: RunFolder, limits: Limits | None = None) -> None:
-        self.folder = folder
+    With several runs, legs are named as `pdlab compare` names them, and files are below the name of their run.
+    """
+
+    def __init__(self, folders: RunFolder | Sequence[RunFolder], limits: Limits | None = None) -> None:
+        self.folders = [folders] if isinstance(folders, RunFolder) else list(folders)
         self.limits = limits
         self._known: dict[str, Explained] = {}
 
     @functools.cached_property
     def legs(self) -> dict[str, Leg]:
         """The run's legs by id."""
-        return {leg.id: leg for leg in legs_of(self.folder)}
+        legs = legs_of(self.folders[0]) if len(self.folders) == 1 else legs_side_by_side(self.folders)
+        return {leg.id: leg for leg in legs}
 
     @functools.cached_property
     def evidence(self) -> Evidence:
         """What reports show."""
-        return build_evidence(list(self.legs.values()), self.folder.run_name, self.limits)
+        name = " ".join(folder.run_name for folder in self.folders)
+        # Unlike runs are put side by side when somebody asked for that: a page that was refused has no such figure.
+        several = len(self.folders) > 1
+        return build_evidence(list(self.legs.values()), name, self.limits, allow_unlike=several)
 
     def explain(self, id: str) -> Explained:
         """Where a figure comes from. Raises FigureIdError when `id` is none, FigureError when this run has it not."""
@@ -98,7 +106,8 @@ class Ledger:
             if leg not in self.legs:
                 raise FigureError(f"this run has no leg {leg!r}; it has {', '.join(self.legs) or 'none'}")
             own = RunFolder(self.legs[leg].contents.path)
-            self._read[leg] = Places(own, RunFolder(own.manifest_path.parent))
+            root = RunFolder(own.manifest_path.parent)
+            self._read[leg] = Places(own, root, f"{root.run_name}/" if len(self.folders) > 1 else "")
         return self._read[leg]
 
     @functools.cached_property

@@ -23,8 +23,9 @@ from pdlab.store import POINT_RECORD_PREFIX, RunFolder, StoreError, explain
 class Places:
     """One leg's folder, as places of figures. Files are read again here, and each once."""
 
-    def __init__(self, leg: RunFolder, root: RunFolder) -> None:
-        self.leg, self.root = leg, root
+    def __init__(self, leg: RunFolder, root: RunFolder, above: str = "") -> None:
+        """`root`: the run that the leg is part of, or itself; `above` is put in front of its files' paths."""
+        self.leg, self.root, self.above = leg, root, above
         self._read: dict[Path, bytes] = {}
         self._digests: dict[Path, str] = {}
         self._documents: dict[Path, Any] = {}
@@ -110,7 +111,7 @@ class Places:
         """A key in a line that is known."""
         digest = self._digest(path)
         return Source(
-            file=path.relative_to(self.root.path).as_posix(),
+            file=self.above + path.relative_to(self.root.path).as_posix(),
             line=number,
             key=key,
             sha256=digest,

@@ -116,6 +116,8 @@ def lines(found: RunVerification) -> list[str]:
     shown.append(f"report  {found.report}: {found.report_words}")
     if found.ok:
         shown.append(f"run {found.run} is whole: {found.files} files, {found.bytes} bytes, digest {found.digest}")
+    elif found.digest is None:
+        shown.append(f"run {found.run}: nobody can tell whether it is what it was when it ended")
     else:
         count = len(found.faults)
         shown.append(f"run {found.run} is NOT what it was when it ended: {count} fault{'s' * (count > 1)}")

@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import jsonschema
+import yaml
+
+from pdlab.ledger.figures import Ledger
+from pdlab.store import RunFolder
 
 from .conftest import BIN, CHECKOUT, Done, Pdlab
 
+LLM_D = CHECKOUT / "tests/unit/data/llm-d-report-0.2/br_v0_2_json_schema.json"
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 
 
@@ -68,6 +75,29 @@ def test_every_point_of_the_sweep_completed(up_run: Path, pdlab: Pdlab) -> None:
         assert point["completed"] == point["requested"]
         assert point["output_tok_s"] > 0
         assert point["ttft_ms"]["p50"] > 0
+
+
+def test_the_run_is_whole_and_every_figure_of_its_report_leads_to_its_raw_line(up_run: Path, pdlab: Pdlab) -> None:
+    verified = pdlab("verify-run", str(up_run), "--json").json()
+    jsonschema.validate(verified, schema("verify-run"))
+    assert verified["ok"], verified["faults"]
+    assert verified["report"] == "same"
+    shown = re.findall(r'data-figure="([^"]+)"', (up_run / "report.html").read_text())
+    ledger = Ledger(RunFolder(up_run))
+    assert len(shown) > 20
+    for id in dict.fromkeys([*map(html.unescape, shown), *ledger.every_id()]):
+        figure = ledger.explain(id)
+        assert figure.agrees and figure.intact, id
+    told = pdlab("explain", str(up_run), "pd-r0:c4-n12:engine.decode_running", "--json").json()
+    jsonschema.validate(told, schema("figure"))
+
+
+def test_every_export_of_a_real_run_is_valid(up_run: Path, pdlab: Pdlab) -> None:
+    jsonschema.validate(pdlab("export", str(up_run), "--format", "json").json(), schema("export"))
+    reports = list(yaml.safe_load_all(pdlab("export", str(up_run), "--format", "llm-d").out))
+    assert len(reports) == 2
+    for report in reports:
+        jsonschema.validate(report, json.loads(LLM_D.read_text()))
 
 
 def test_a_second_deploy_changes_nothing_at_either_door(deployed: Pdlab) -> None:

@@ -203,6 +203,21 @@ def test_a_run_may_be_named_before_or_after_the_id_and_two_ids_are_refused(tmp_p
         assert CliRunner().invoke(app, ["explain", *words, "--runs-dir", str(tmp_path)]).exit_code == Exit.USAGE
 
 
+def test_a_figure_of_runs_side_by_side_leads_into_each_of_them(tmp_path: Path) -> None:
+    first = factory.good_run(tmp_path)
+    second = factory.good_run(tmp_path, name="20260202T120000Z-2b2b2b")
+    for folder in (first, second):
+        folder.finish(OK, 0)
+    arguments = ["explain", first.name, second.name, "cell:pd:default:c16:output_tok_s", "--runs-dir", str(tmp_path)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.stderr
+    for folder in (first, second):
+        assert f"{folder.name}/bench/c16-n48.jsonl:1  output_throughput" in done.stdout
+    ledger = Ledger([first, second])
+    for id in ledger.every_id():
+        assert ledger.explain(id).agrees, id
+
+
 @pytest.mark.parametrize(
     "id",
     [
