@@ -746,6 +746,10 @@ def explain(
     ttft_ms: Annotated[float | None, typer.Option("--ttft-ms", min=0, help="Limit: time to the first token.")] = None,
     tpot_ms: Annotated[float | None, typer.Option("--tpot-ms", min=0, help="Limit: time per output token.")] = None,
     e2e_ms: Annotated[float | None, typer.Option("--e2e-ms", min=0, help="Limit: time of a whole request.")] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(help="A change to predict, as in prefill=2 or output_len=512,concurrency=32; may be repeated."),
+    ] = None,
     runs_dir: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -773,9 +777,12 @@ def explain(
         folder = RunFolder.find(runs_dir, runs[0])
     except StoreError as error:
         fail(str(error), Exit.USAGE)
-    found = explained(legs_of(folder), folder.run_name, asked)
+    try:
+        found = explained(legs_of(folder), folder.run_name, asked, what_if or ())
+    except ValueError as error:
+        fail(str(error), Exit.USAGE)
     if as_json:
-        print_json(explanation(folder.run_name, found.evidence, found.arms).model_dump(mode="json"))
+        print_json(explanation(folder.run_name, found).model_dump(mode="json"))
     else:
         for line in lines(found, min(out.width, 100)):
             out.print(line, markup=False, soft_wrap=True)

@@ -8,10 +8,12 @@ each point's details; a run of arms has too many points for that, and `--json` h
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pdlab.analysis.goodput import Limits
+from pdlab.analysis.goodput import Goodput, Limits, goodput
+from pdlab.analysis.measurement import Measurement
+from pdlab.analysis.refusal import RefusedError
 from pdlab.analysis.sweep import ArmAnalysis, PointAnalysis, analyse, sweep_bounds
 from pdlab.evidence.build import build_evidence
 from pdlab.evidence.cells import counting, samples_of
@@ -19,6 +21,7 @@ from pdlab.evidence.comparisons import load_words
 from pdlab.evidence.goods import NO_LIMITS, limits_of
 from pdlab.evidence.legs import Leg
 from pdlab.evidence.model import Arm, Cell, Doubt, Evidence, Load, PointRow, RateRow
+from pdlab.evidence.what_ifs import WhatIf, what_ifs_of
 from pdlab.report.formatting import ms, tok_s
 from pdlab.report.workloads import workload
 from pdlab.results import REHEARSAL_NOTE
@@ -26,17 +29,52 @@ from pdlab.results import REHEARSAL_NOTE
 WIDTH = 80
 
 
+Place = tuple[str, int, str]
+
+
 @dataclass(frozen=True)
 class Explained:
-    """A run's evidence, and the analysis of its points that count, arm by arm."""
+    """A run's evidence, and the analysis of its points that count, arm by arm.
+
+    goods: goodput of each point under each set of limits asked of it, by arm, repeat and label.
+    """
 
     evidence: Evidence
     arms: tuple[ArmAnalysis, ...]
+    goods: Mapping[Place, tuple[Goodput, ...]]
+    what_ifs: tuple[WhatIf, ...] = ()
 
 
-def explain(legs: Sequence[Leg], name: str, limits: Limits | None = None) -> Explained:
-    """Everything that a run shows. Without `limits` those hold that its workloads state."""
-    return Explained(build_evidence(legs, name, limits), analyse(counting(samples_of(legs)), limits))
+def explain(legs: Sequence[Leg], name: str, limits: Limits | None = None, changes: Sequence[str] = ()) -> Explained:
+    """Everything that a run shows. Without `limits` those hold that its workloads state.
+
+    changes: what-ifs, as in "prefill=2". Raises ValueError for one that is no change.
+    """
+    samples = samples_of(legs)
+    asked = {
+        (one.row.arm, one.row.repeat, one.row.point.label): (limits,) if limits else tuple(map(limits_of, one.limits))
+        for one in samples
+    }
+    points = counting(samples)
+    return Explained(
+        build_evidence(legs, name, limits),
+        analyse(points, limits),
+        {place: goods for one in points if (goods := _goods(one, asked.get(place := place_of(one), ())))},
+        tuple(row for change in changes for row in what_ifs_of(samples, change)),
+    )
+
+
+def place_of(point: Measurement) -> Place:
+    """What tells a point from all others of its run."""
+    return point.arm, point.repeat, point.label
+
+
+def _goods(point: Measurement, limits: Sequence[Limits]) -> tuple[Goodput, ...]:
+    """Goodput under each set of limits; none when the times of its requests were not kept."""
+    try:
+        return tuple(goodput(point, one) for one in limits)
+    except RefusedError:
+        return ()
 
 
 def lines(explained: Explained, width: int = WIDTH) -> list[str]:
@@ -53,8 +91,10 @@ def lines(explained: Explained, width: int = WIDTH) -> list[str]:
     for arm in evidence.arms:
         analysed = next((one for one in explained.arms if one.arm == arm.name), None)
         if analysed is not None:
-            shown += _arm(arm, analysed, evidence, width)
+            shown += _arm(arm, analysed, explained, width)
     shown += _advice(evidence, width)
+    for row in explained.what_ifs:
+        shown += ["", *_wrapped(row.words, width)]
     shown += [] if len(evidence.arms) > 1 else compared
     return [*shown, *_doubts(evidence, width)]
 
@@ -110,8 +150,9 @@ def _load(load: Load) -> str:
     return f"{load.concurrency}" if load.loop == "closed" else f"{load.rate_s or 0:g}/s"
 
 
-def _arm(arm: Arm, analysed: ArmAnalysis, evidence: Evidence, width: int) -> list[str]:
+def _arm(arm: Arm, analysed: ArmAnalysis, explained: Explained, width: int) -> list[str]:
     shown: list[str] = []
+    evidence = explained.evidence
     cells = [cell for cell in evidence.cells if cell.arm == arm.name]
     rows = {row.id: row for row in evidence.points}
     for name in dict.fromkeys(cell.workload for cell in cells):
@@ -120,7 +161,7 @@ def _arm(arm: Arm, analysed: ArmAnalysis, evidence: Evidence, width: int) -> lis
         shown += ["", *_wrapped(f"{arm.name}, {_servers(arm)}, {name} ({lengths})", width), *_table(own)]
         if len(evidence.legs) == 1:
             labels = {rows[one].point.label for cell in own for one in cell.points}
-            shown += _details(analysed, labels, width)
+            shown += _details(analysed, labels, explained.goods, width)
         else:
             shown += [line for cell in own for line in _bound(cell, rows, width)]
     if len(evidence.legs) == 1:
@@ -147,15 +188,19 @@ def _bound(cell: Cell, rows: dict[str, PointRow], width: int) -> list[str]:
     return _wrapped(f"{load_words(cell.load)}: {first.bound_words}", width, "  ")
 
 
-def _details(arm: ArmAnalysis, labels: set[str], width: int) -> list[str]:
+def _details(arm: ArmAnalysis, labels: set[str], goods: Mapping[Place, tuple[Goodput, ...]], width: int) -> list[str]:
     shown = []
     for one in arm.points:
         if one.point.label in labels:
-            shown += ["", *_wrapped(f"{one.point.label}: {one.verdict.words}", width), *_of_point(one, width)]
+            shown += [
+                "",
+                *_wrapped(f"{one.point.label}: {one.verdict.words}", width),
+                *_of_point(one, goods.get(place_of(one.point), ()), width),
+            ]
     return shown
 
 
-def _of_point(one: PointAnalysis, width: int) -> list[str]:
+def _of_point(one: PointAnalysis, goods: Sequence[Goodput], width: int) -> list[str]:
     shown = []
     if one.occupancy is not None:
         stages = one.occupancy
@@ -177,11 +222,10 @@ def _of_point(one: PointAnalysis, width: int) -> list[str]:
     if one.prediction:
         model = {row.name: row for row in one.prediction}["request_s"]
         shown.append(f"the closed-loop model says {model.predicted:.2f} req/s ({model.error or 0:+.0%})")
-    if one.goodput:
-        good = one.goodput
+    for good in goods:
         shown.append(
             f"{good.limits.words()}: {good.good} of {good.requested} requests met it ({good.attainment:.0%}, interval "
-            f"{good.low:.0%} to {good.high:.0%}), goodput {good.request_s:.2f} req/s"
+            f"{good.low:.0%} to {good.high:.0%}), goodput {good.request_s:.2f} requests/s"
         )
     for name, why in one.refused:
         if name == "goodput":

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pdlab.analysis.goodput import Goodput
 from pdlab.analysis.rate_search import HighestRate
 from pdlab.analysis.sweep import ArmAnalysis, PointAnalysis, SweepBound, sweep_bounds
 from pdlab.analysis.what_if import FittedArm
 from pdlab.evidence.model import Evidence
+from pdlab.evidence.what_ifs import WhatIf
+from pdlab.explain import Explained, place_of
 
 SCHEMA_VERSION = 2
 
@@ -29,6 +31,14 @@ class WorkloadRate(_Model):
     rate: HighestRate
 
 
+class PointGoodput(_Model):
+    """One point's goodput under each set of limits, asked or stated."""
+
+    label: str
+    repeat: int
+    goodput: list[Goodput]
+
+
 class ArmExplained(_Model):
     """One arm: each point with the evidence for and against its bound, the fitted curves, what was refused and why.
 
@@ -37,6 +47,7 @@ class ArmExplained(_Model):
 
     arm: str
     points: list[PointAnalysis]
+    goodput: list[PointGoodput]
     fitted: FittedArm | None
     tpot_residuals_ms: list[float] = Field(description="What the line through TPOT misses at each of its points.")
     rates: list[WorkloadRate]
@@ -52,11 +63,18 @@ class Explanation(_Model):
     rehearsal: bool
     evidence: Evidence
     arms: list[ArmExplained]
+    what_ifs: list[WhatIf] = Field(default_factory=list, description="What --what-if asked.")
 
 
-def explanation(run: str, evidence: Evidence, arms: Sequence[ArmAnalysis]) -> Explanation:
+def explanation(run: str, found: Explained) -> Explanation:
     """The document of one run's evidence and analysis."""
-    return Explanation(run=run, rehearsal=evidence.rehearsal, evidence=evidence, arms=[_arm(arm) for arm in arms])
+    return Explanation(
+        run=run,
+        rehearsal=found.evidence.rehearsal,
+        evidence=found.evidence,
+        arms=[_arm(arm, found) for arm in found.arms],
+        what_ifs=list(found.what_ifs),
+    )
 
 
 def schemas() -> dict[str, dict[str, Any]]:
@@ -67,10 +85,15 @@ def schemas() -> dict[str, dict[str, Any]]:
     }
 
 
-def _arm(arm: ArmAnalysis) -> ArmExplained:
+def _arm(arm: ArmAnalysis, found: Explained) -> ArmExplained:
     return ArmExplained(
         arm=arm.arm,
         points=[replace(one, point=replace(one.point, requests=None)) for one in arm.points],
+        goodput=[
+            PointGoodput(label=one.point.label, repeat=one.point.repeat, goodput=list(goods))
+            for one in arm.points
+            if (goods := found.goods.get(place_of(one.point)))
+        ],
         fitted=arm.fitted,
         tpot_residuals_ms=list(arm.fitted.tpot.residuals) if arm.fitted else [],
         rates=[WorkloadRate(input_len=size[0], output_len=size[1], rate=rate) for size, rate in arm.rates],

@@ -13,7 +13,7 @@ from pdlab.analysis.closed_loop import model_of
 from pdlab.analysis.measurement import Measurement
 from pdlab.analysis.refusal import RefusedError
 from pdlab.analysis.what_if import FittedArm, fit_arm
-from pdlab.evidence.cells import Sample, by_arm
+from pdlab.evidence.cells import Sample, highest_loads
 from pdlab.evidence.model import AdviceRow, Arm, Load
 
 ROLE_OF: Mapping[str, str] = {"prefill-bound": "prefill", "decode-bound": "decode"}
@@ -22,7 +22,7 @@ ROLE_OF: Mapping[str, str] = {"prefill-bound": "prefill", "decode-bound": "decod
 def advice_of(samples: Sequence[Sample], arms: Sequence[Arm]) -> list[AdviceRow]:
     """Advice for each workload at its highest closed-loop load: for the stage that binds, and between the arms."""
     rows: list[AdviceRow] = []
-    for workload, load, here in _highest_loads(samples):
+    for workload, load, here in highest_loads(samples):
         points = {arm: one.measurement for arm, one in here.items() if one.measurement is not None}
         for arm in arms:
             if arm.name not in points:
@@ -34,17 +34,6 @@ def advice_of(samples: Sequence[Sample], arms: Sequence[Arm]) -> list[AdviceRow]
             ]
         rows += [_row(workload, load, own, one) for own, one in _break_even(arms, points)]
     return rows
-
-
-def _highest_loads(samples: Sequence[Sample]) -> list[tuple[str, Load, dict[str, Sample]]]:
-    """Each workload's highest closed-loop load, and its first counting repeat of each arm."""
-    found: dict[str, tuple[Load, dict[str, Sample]]] = {}
-    for (workload, load), group in by_arm(samples).items():
-        if load.loop == "closed" and (load.concurrency or 0) > 1:
-            known = found.get(workload)
-            if known is None or (load.concurrency or 0) > (known[0].concurrency or 0):
-                found[workload] = (load, {arm: repeats[min(repeats)] for arm, repeats in group.items()})
-    return [(workload, load, here) for workload, (load, here) in found.items()]
 
 
 def _one_more(arm: Arm, point: Measurement, bound: str | None, samples: Iterable[Sample]) -> list[Bracket]:

@@ -143,3 +143,14 @@ def by_arm(samples: Iterable[Sample]) -> Mapping[tuple[str, Load], dict[str, dic
         if one.row.counts:
             found.setdefault(one.place, {}).setdefault(one.row.arm, {})[one.row.repeat] = one
     return found
+
+
+def highest_loads(samples: Sequence[Sample]) -> list[tuple[str, Load, dict[str, Sample]]]:
+    """Each workload's highest closed-loop load, and its first counting repeat of each arm."""
+    found: dict[str, tuple[Load, dict[str, Sample]]] = {}
+    for (workload, load), group in by_arm(samples).items():
+        if load.loop == "closed" and (load.concurrency or 0) > 1:
+            known = found.get(workload)
+            if known is None or (load.concurrency or 0) > (known[0].concurrency or 0):
+                found[workload] = (load, {arm: repeats[min(repeats)] for arm, repeats in group.items()})
+    return [(workload, load, here) for workload, (load, here) in found.items()]

@@ -39,7 +39,7 @@ def explained(run, limits: Limits | None = None):
 
 def document(run, limits: Limits | None = None):
     found = explained(run, limits)
-    made = explanation(run.name, found.evidence, found.arms).model_dump(mode="json")
+    made = explanation(run.name, found).model_dump(mode="json")
     return json.loads(json.dumps(made, allow_nan=False))
 
 
@@ -113,6 +113,32 @@ def test_the_document_is_json_and_leaves_the_requests_out(run) -> None:
 @pytest.mark.parametrize("make", [factory.good_run, factory.failed_point_run, factory.veto_run, h200_run, seeded_run])
 def test_the_document_is_what_its_published_schema_says(tmp_path: Path, make) -> None:
     Draft202012Validator(schemas()["explain"]).validate(document(make(tmp_path), LIMITS))
+
+
+def test_limits_that_a_workload_states_are_used_when_none_are_asked(arms) -> None:
+    found = explain(arms, "h200")
+    at = found.goods["pd", 1, "rag-r8-n72"]
+    assert [good.limits.tpot_ms for good in at] == [6, 8, 12]
+    assert at[0].request_s == pytest.approx(7.55, abs=0.01)
+    assert ("pd", 1, "short-c64-n96") not in found.goods
+    one = explain(arms[:1], "h200")
+    assert any("TTFT <= 2000 ms, TPOT <= 6 ms: 71 of 72 requests met it" in line for line in lines(one))
+
+
+def test_a_what_if_is_answered_inside_what_was_measured_and_refused_outside(arms) -> None:
+    found = explain(arms, "h200", changes=["prefill=2", "input_len=99999"])
+    inside = {row.workload: row for row in found.what_ifs if row.change == "prefill=2"}
+    assert 1.3 < inside["long-input"].prediction.rate_ratio <= 2.0
+    assert "the model says" in inside["long-input"].words and {row.arm for row in found.what_ifs} == {"pd"}
+    outside = [row for row in found.what_ifs if row.change == "input_len=99999"]
+    assert outside and all(row.prediction is None and "refused: " in row.words for row in outside)
+    assert max(map(len, lines(found))) <= 80
+
+
+@pytest.mark.parametrize("change", ["gpus=2", "prefill", "prefill=0", "prefill=x", "", "prefill=2,=3"])
+def test_a_change_that_is_none_is_refused_with_what_could_be_changed(arms, change: str) -> None:
+    with pytest.raises(ValueError, match=r"known are input_len, output_len, concurrency|must be a whole number"):
+        explain(arms, "h200", changes=[change])
 
 
 def test_a_failed_point_is_left_out_and_a_run_without_points_says_so(tmp_path: Path) -> None:
