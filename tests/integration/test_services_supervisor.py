@@ -401,3 +401,33 @@ def test_a_job_runs_once_each_time_and_its_exit_code_can_be_read(
 
 def test_no_process_of_these_tests_is_left() -> None:
     assert not [argv for _, argv in every_process() if str(HERE / "standin") in " ".join(argv)]
+
+
+NVIDIA_SMI = """#!/bin/sh
+# A box of two GPUs on which every server of this port computes on GPU {gpu}.
+case "$*" in
+*query-gpu*) printf '0, GPU-a\\n1, GPU-b\\n' ;;
+*query-compute-apps*) for pid in $(pgrep -f -- '--port {port}'); do echo "{uuid}, $pid, 42000"; done ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(("gpu", "right"), [(1, True), (0, False)])
+def test_a_server_that_computes_on_another_gpu_than_its_own_is_refused(
+    supervisor_target: Target,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ports: Iterator[int],
+    gpu: int,
+    right: bool,
+) -> None:
+    port = next(ports)
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(NVIDIA_SMI.format(gpu=gpu, uuid="GPU-b" if gpu else "GPU-a", port=port))
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    answer = supervisor_target.pd_server(name="c", port=port, device="cuda", gpus=[1])
+    assert answer.failed is not right, answer.data
+    assert answer["live_gpus"]["ok"] is right
+    if not right:
+        assert "c runs, but on other GPUs: wanted GPU 1, its processes have 42000 MiB on GPU 0" in answer["msg"]
