@@ -34,7 +34,9 @@ COLUMNS = (
     ("tpot_ms.p90", "TPOT p90", "ms"),
     ("e2e_ms.p50", "E2E p50", "ms"),
 )
-NAMES = {field: f"{heading}, {unit}" for field, heading, unit in COLUMNS}
+NAMES = {field: f"{heading}, {unit}" for field, heading, unit in COLUMNS} | {
+    f"{field}_ms.mean": f"{field.upper()} mean, ms" for field in ("ttft", "tpot", "e2e")
+}
 
 
 @dataclass(frozen=True)

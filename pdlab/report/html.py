@@ -32,6 +32,13 @@ from pdlab.report.topology_view import topology_view
 from pdlab.report.workloads import workload
 from pdlab.results import SAMPLES_NEEDED
 
+# How the quantities of verdicts are called.
+VERDICT_QUANTITIES = {
+    "goodput_s": "requests per second that met the limits",
+    "output_tok_s": "output tokens per second",
+    "output_tok_s_per_gpu": "output tokens per second and GPU",
+}
+
 
 @dataclass(frozen=True)
 class WorkloadView:
@@ -49,7 +56,9 @@ class VerdictView:
 
     row: VerdictRow
     tone: str
+    answer: str
     limits: str
+    quantity: str
     effect: figures.Shown
 
 
@@ -175,9 +184,10 @@ def _workloads(evidence: Evidence, legs: Sequence[Leg], samples: Samples, looks:
 def _verdict(row: VerdictRow) -> VerdictView:
     tone = {"use": "good", "do not use": "bad"}.get(row.answer, "plain")
     said = formatting.times(row.effect, row.low, row.high)
-    return VerdictView(
-        row, tone, limit_words(row.limits), figures.Shown(said, verdict_figure(row.workload, row.limits))
-    )
+    answer = "cannot tell" if row.answer == "cannot tell" else f"{row.answer} PD"
+    quantity = VERDICT_QUANTITIES.get(row.quantity, row.quantity)
+    effect = figures.Shown(said, verdict_figure(row.workload, row.limits))
+    return VerdictView(row, tone, answer, limit_words(row.limits), quantity, effect)
 
 
 def _arm(place: int, name: str, legs: Sequence[Leg], views: Sequence[LegView]) -> ArmView:
@@ -195,7 +205,16 @@ def _steps(own: Leg | None, evidence: Evidence) -> list[Step]:
     """What to do next: as the run ended, then what would settle the verdicts."""
     steps = next_steps(own.contents, own.report) if own else []
     wanted = dict.fromkeys(row.next_measurement for row in evidence.verdicts if row.next_measurement)
-    return [*(Step(text) for text in wanted), *steps]
+    return [*(_step(text) for text in wanted), *steps]
+
+
+def _step(text: str) -> Step:
+    """An advice as a step: a command that stands in it between backticks becomes the step's command."""
+    said, tick, rest = text.partition("`")
+    command, closed, after = rest.partition("`")
+    if not tick or not closed:
+        return Step(text)
+    return Step(f"{said.rstrip(' :')}{after.rstrip()}:", command)
 
 
 def _model_names(legs: Sequence[Leg]) -> list[str]:

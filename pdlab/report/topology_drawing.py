@@ -50,7 +50,7 @@ def drawing(hosts: Sequence[HostView], id: str, title: str) -> str:
     y = 4.0
     for host in hosts:
         top = y
-        y += 22
+        y += 24
         parts.append(_text(GUTTER, y - 6, f"host {host.name}", "strong", 44))
         if host.gpu_name:
             y += LINE
@@ -184,7 +184,7 @@ def _paths(placed: Sequence[_Placed], router: tuple[float, float] | None, id: st
         first, last = prefills[0], decodes[0]
         across = first.column != last.column
         x = GUTTER + COLUMN + BETWEEN / 2 if across else first.x + COLUMN / 2 + 16
-        y = (first.middle + last.middle) / 2 - 5 if across else max(first.y, last.y) - 5
+        y = (_level(first, last) + _level(last, first)) / 2 - 8 if across else max(first.y, last.y) - 5
         paths.append(f'<text class="soft middle" x="{x:g}" y="{y:g}">KV</text>')
     return paths
 
@@ -194,11 +194,17 @@ def _between(source: _Placed, target: _Placed) -> str:
         left_to_right = source.column < target.column
         start = source.x + (COLUMN if left_to_right else 0)
         end = target.x + (0 if left_to_right else COLUMN)
-        return f"M{start:g} {source.middle:g}L{end:g} {target.middle:g}"
+        return f"M{start:g} {_level(source, target):g}L{end:g} {_level(target, source):g}"
     down = source.y < target.y
     x = source.x + COLUMN / 2
     start, end = (source.y + source.height, target.y) if down else (source.y, target.y + target.height)
     return f"M{x:g} {start:g}L{x:g} {end:g}"
+
+
+def _level(one: _Placed, other: _Placed) -> float:
+    """Where a path leaves a box: at the same height as it enters the other where both have it, so that it is level."""
+    top, bottom = max(one.y, other.y), min(one.y + one.height, other.y + other.height)
+    return (top + bottom) / 2 if bottom > top else one.middle
 
 
 def _x(column: int) -> float:

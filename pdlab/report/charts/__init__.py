@@ -15,7 +15,7 @@ from pdlab.report.charts.over_load import over_load_charts
 from pdlab.report.charts.pareto import pareto_charts
 from pdlab.report.charts.plot import ArmLooks, Chart
 from pdlab.report.charts.queues import queue_chart, roles_of
-from pdlab.report.loads import load_value, load_words
+from pdlab.report.loads import load_value, load_words, ordered_loads
 
 Samples = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -41,10 +41,24 @@ def chart_sections(
     """The charts of the page's `number`-th workload. Ids are unique among workloads, and the same each time."""
     loads = [group.load for group in table.groups]
     return ChartSections(
-        over_load=tuple(over_load_charts(table.name, table.loop, table.cells, looks, f"load-{number}")),
+        over_load=tuple(over_load_charts(table.loop, table.cells, _failed(table, evidence), looks, f"load-{number}")),
         spread=tuple(_spread(number, table, loads, evidence, legs, looks)),
         pareto=tuple(pareto_charts(table.cells, looks, f"pareto-{number}")),
         queues=tuple(_queues(number, table, evidence, legs, samples)),
+    )
+
+
+def _failed(table: WorkloadTable, evidence: Evidence) -> list[Load]:
+    """The loads of a workload at which an arm was measured and has no figure."""
+    have = {(cell.arm, cell.load) for cell in table.cells}
+    return ordered_loads(
+        row.load
+        for row in evidence.points
+        if (row.workload, row.load.loop) == (table.name, table.loop)
+        and row.point.measured
+        and not row.point.ok
+        and (row.arm, row.load) not in have
+        and load_value(row.load) > 0
     )
 
 

@@ -88,7 +88,11 @@ def share_chart(
         words.append(f"{arm}: half within {percentile(seen, 0.5):.4g} ms, 90 % within {percentile(seen, 0.9):.4g} ms")
     if not data:
         return None
-    stated = sorted({value for one in limits if (value := getattr(one, field)) is not None})
+    asked = sorted({value for one in limits if (value := getattr(one, field)) is not None})
+    longest = max(max(values[arm, load]) for arm in looks.names if values.get((arm, load)))
+    # A limit far beyond every request would press all lines against the axis.
+    stated = [value for value in asked if value <= 1.5 * longest]
+    beyond = [value for value in asked if value > 1.5 * longest]
     lines = [
         {"type": "line", "x0": value, "x1": value, "yref": "paper", "y0": 0, "y1": 1,
          "line": {"color": "@soft", "width": 1.5, "dash": "dot"}}
@@ -111,6 +115,7 @@ def share_chart(
     }
     name = f"{NAMES[field]}, {load_words(load)}"
     said = f" Dotted: the limits that were stated ({', '.join(f'{value:g} ms' for value in stated)})." if stated else ""
+    said += f" Every request met {' and '.join(f'{value:g} ms' for value in beyond)}." if beyond else ""
     return Chart(
         id, name, f"{name}: share of requests within a time. " + "; ".join(words) + ".", spec,
         note=f"Share of requests that took no longer.{said}",

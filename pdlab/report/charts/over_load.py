@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pdlab.evidence.figure_ids import cell_figure
-from pdlab.evidence.model import Cell, Interval
-from pdlab.report.charts.plot import ArmLooks, Chart, layout, load_ticks, shown, title
+from pdlab.evidence.model import Cell, Interval, Load
+from pdlab.report.charts.plot import ArmLooks, Chart, Spec, layout, legend_below, load_ticks, shown, title
 from pdlab.report.loads import axis_words, load_key, load_value, load_words
 
 # Field of a cell, its title, its unit.
@@ -19,19 +18,33 @@ QUANTITIES = (
 )
 
 
-def over_load_charts(workload: str, loop: str, cells: Sequence[Cell], looks: ArmLooks, prefix: str) -> list[Chart]:
-    """One chart for each quantity that any cell has. `cells` are of one workload and one loop."""
+LEGEND_MARGIN = {"l": 8, "r": 12, "t": 12, "b": 76, "pad": 2}
+# Of a lone arm the tail is drawn, too: there are no other lines to mistake it for.
+TAIL = (("p90", "dash"), ("p99", "dot"))
+
+
+def over_load_charts(
+    loop: str, cells: Sequence[Cell], failed: Sequence[Load], looks: ArmLooks, prefix: str
+) -> list[Chart]:
+    """One chart for each quantity that any cell has. `cells` are of one workload and one loop.
+
+    `failed`: loads at which an arm has no figure, which are marked on the axis.
+    """
     made = []
     for fields, name, unit in QUANTITIES:
         field = next((field for field in fields if any(field in cell.figures for cell in cells)), None)
         if field is None:
             continue
         kind = {"p50": ", median", "mean": ", mean"}.get(field.partition(".")[2], "")
-        made.append(_chart(f"{prefix}-{fields[0].split('.')[0]}", f"{name}{kind}", field, unit, loop, cells, looks))
+        made.append(
+            _chart(f"{prefix}-{fields[0].split('.')[0]}", f"{name}{kind}", field, unit, loop, cells, failed, looks)
+        )
     return made
 
 
-def _chart(id: str, name: str, field: str, unit: str, loop: str, cells: Sequence[Cell], looks: ArmLooks) -> Chart:
+def _chart(
+    id: str, name: str, field: str, unit: str, loop: str, cells: Sequence[Cell], failed: Sequence[Load], looks: ArmLooks
+) -> Chart:
     data, words = [], []
     for arm in looks.names:
         own = sorted((c for c in cells if c.arm == arm and field in c.figures), key=lambda cell: load_key(cell.load))
@@ -40,15 +53,23 @@ def _chart(id: str, name: str, field: str, unit: str, loop: str, cells: Sequence
         data.append(_line(arm, field, unit, own, looks))
         listed = ", ".join(f"{cell.figures[field].mean:.4g} {unit} at {load_words(cell.load)}" for cell in own)
         words.append(f"{arm}: {listed}")
-    ticks = load_ticks([load_value(cell.load) for cell in cells], logarithmic=loop == "closed")
-    spec = {
-        "data": data,
-        "layout": layout({"title": title(axis_words(loop)), **ticks}, {"title": title(unit), "rangemode": "tozero"}),
-    }
+    if len(looks.names) == 1 and data and (tail := _tail(field, unit, cells, looks)):
+        data = [{**data[0], "name": "p50"}, *tail]
+    if failed:
+        data.append(_failed(failed))
+        words.append(f"no figure at {', '.join(load_words(load) for load in failed)}: the point failed")
+    loads = [*(cell.load for cell in cells), *failed]
+    ticks = load_ticks([load_value(load) for load in loads], logarithmic=loop == "closed")
+    # The page's legend names the arms; a chart that holds more than these needs its own.
+    more = (
+        {"showlegend": True, "legend": legend_below(), "margin": LEGEND_MARGIN} if len(data) > len(looks.names) else {}
+    )
+    x, y = {"title": title(axis_words(loop)), **ticks}, {"title": title(unit), "rangemode": "tozero"}
+    spec = {"data": data, "layout": layout(x, y, **more)}
     return Chart(id, name, f"{name} over {axis_words(loop)}. " + "; ".join(words) + ".", spec)
 
 
-def _line(arm: str, field: str, unit: str, cells: Sequence[Cell], looks: ArmLooks) -> dict[str, Any]:
+def _line(arm: str, field: str, unit: str, cells: Sequence[Cell], looks: ArmLooks) -> Spec:
     found = [cell.figures[field] for cell in cells]
     return {
         "type": "scatter",
@@ -72,6 +93,37 @@ def _line(arm: str, field: str, unit: str, cells: Sequence[Cell], looks: ArmLook
             for cell, figure in zip(cells, found, strict=True)
         ],
         "hovertemplate": f"%{{y:.4g}} {unit}, %{{customdata[1]}}<br>%{{customdata[0]}}<extra>%{{fullData.name}}</extra>",
+    }
+
+
+def _tail(field: str, unit: str, cells: Sequence[Cell], looks: ArmLooks) -> list[Spec]:
+    """The percentiles above the median that the sample supports, of the only arm."""
+    name, _dot, part = field.partition(".")
+    lines = []
+    for percentile, dash in TAIL if part == "p50" else ():
+        own = [
+            cell
+            for cell in sorted(cells, key=lambda cell: load_key(cell.load))
+            if f"{name}.{percentile}" in cell.figures
+        ]
+        if own:
+            line = _line(percentile, f"{name}.{percentile}", unit, own, looks)
+            line["line"] = {"color": looks.colour(own[0].arm), "dash": dash, "width": 1.5}
+            line["marker"] = looks.marker(own[0].arm, 6)
+            lines.append(line)
+    return lines
+
+
+def _failed(loads: Sequence[Load]) -> Spec:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "failed: no figure",
+        "x": [load_value(load) for load in loads],
+        "y": [0] * len(loads),
+        "marker": {"symbol": "x", "size": 10, "color": "@bad"},
+        "cliponaxis": False,
+        "hovertemplate": "failed, no figure<extra></extra>",
     }
 
 

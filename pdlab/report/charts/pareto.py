@@ -84,7 +84,7 @@ def _with_room(places: Sequence[Place]) -> set[Place]:
     widest, highest = max(place[0] for place in places) or 1.0, max(place[1] for place in places) or 1.0
     kept: list[Place] = []
     for place in places:
-        if all(abs(place[0] - x) / widest > 0.05 or abs(place[1] - y) / highest > 0.08 for x, y in kept):
+        if all(abs(place[0] - x) / widest > 0.11 or abs(place[1] - y) / highest > 0.1 for x, y in kept):
             kept.append(place)
     return set(kept)
 
