@@ -38,7 +38,9 @@ def write_report(folder: RunFolder) -> tuple[Report, Path]:
     subject = subject_of(folder)
     path = folder.write_report(_render(subject))
     own = subject.own
-    markdown.write_section(folder.findings_path, folder.name, markdown.section(own.contents, own.report))
+    markdown.write_section(
+        folder.findings_path, folder.name, markdown.section(own.contents, own.report, subject.evidence)
+    )
     return own.report, path
 
 

@@ -20,12 +20,15 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as l
 from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import replace_bytes
 
 from pdlab import results
+from pdlab.evidence.model import Evidence
 from pdlab.loose import as_rows
 from pdlab.report import formatting
+from pdlab.report.markdown_evidence import evidence_blocks
+from pdlab.report.markdown_text import fenced, table, text
 from pdlab.report.next_steps import next_steps
 from pdlab.report.workloads import workload
 from pdlab.results import Point, Report
-from pdlab.store import RunContents, StoreError, explain, plain_text
+from pdlab.store import RunContents, StoreError, explain
 
 HEADING = """# Findings
 
@@ -34,16 +37,20 @@ go anywhere else.
 """
 
 _MARK = re.compile(r"^<!-- pdlab run (?P<run>\S+) (?P<edge>begin|end) -->\r?(?:\n|\Z)", re.MULTILINE)
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 
 
-def section(contents: RunContents, report: Report | None = None) -> str:
-    """One run's section without its comment lines. Pure."""
+def section(contents: RunContents, report: Report | None = None, evidence: Evidence | None = None) -> str:
+    """One run's section without its comment lines. `evidence`: what its legs show. Pure."""
     report = report or results.build_report(contents)
     title = f"## {'REHEARSAL: ' if report.rehearsal else ''}{text(report.run)}"
     blocks = [title, f"**{text(results.verdict(report))}**"]
     if report.rehearsal:
         blocks.append(f"{_sentence(results.REHEARSAL_NOTE)}.")
+    shown = evidence_blocks(evidence) if evidence else []
+    if evidence and len(evidence.arms) > 1:
+        # Of a run of arms its verdicts are what a reader came for.
+        blocks += shown
+        shown = []
     blocks.append(_what_ran(contents, report))
     if report.stages:
         blocks.append(_stages(report))
@@ -53,6 +60,7 @@ def section(contents: RunContents, report: Report | None = None) -> str:
         blocks.append(_points(report))
     failed = [point for point in report.points if point.error_lines]
     blocks += [_failure(point) for point in failed]
+    blocks += shown
     steps = next_steps(contents, report)
     blocks.append("Next:\n\n" + "\n".join(f"- {text(step.text)}{_inline(step.command)}" for step in steps))
     blocks.append(f"Full report: [{text(report.run)}/{layout.REPORT}]({report.run}/{layout.REPORT})")
@@ -95,20 +103,6 @@ def with_section(before: str, run: str, body: str) -> str:
         return HEADING + "\n" + block
     gap = "" if before.endswith("\n\n") else "\n" if before.endswith("\n") else "\n\n"
     return before + gap + block
-
-
-def text(value: object) -> str:
-    """Any text as one line of Markdown that shows it as it is: no markup, no HTML, no table breaks."""
-    return _SPECIAL.sub(r"\\\1", " ".join(plain_text(str(value)).split()))
-
-
-def fenced(value: str) -> str:
-    """Lines as a code block whose fence is longer than any run of backticks in it."""
-    longest = max((len(ticks) for ticks in re.findall(r"`+", value)), default=0)
-    fence = "`" * max(3, longest + 1)
-    # A comment line of findings.md must never come from a log.
-    safe = value.replace("<!--", "<! --")
-    return f"{fence}text\n{safe}\n{fence}"
 
 
 def _what_ran(contents: RunContents, report: Report) -> str:
@@ -187,27 +181,16 @@ def _points(report: Report) -> str:
         "TPOT p50 / p90 ms",
         "E2E p50 ms",
     ]
-    rows = [header, *(_point(point) for point in report.points)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    lines = ["| " + " | ".join(_padded(row, widths)) + " |" for row in rows]
-    rule = [f"{'-' * (width - 1)}{'-' if column < 2 else ':'}" for column, width in enumerate(widths)]
     title = _sentence(results.REHEARSAL_NOTE) if report.rehearsal else "Benchmark points, through the router"
-    table = "\n".join([lines[0], "| " + " | ".join(rule) + " |", *lines[1:]])
+    listed = table(header, [_point(point) for point in report.points], left=(0, 1))
     reasons = [
         f"- {text(point.label)} {_word(point)}: {text('; '.join(point.why))}" for point in report.points if not point.ok
     ]
-    return "\n\n".join([f"{title}:", table, *(["\n".join(reasons)] if reasons else [])])
+    return "\n\n".join([f"{title}:", listed, *(["\n".join(reasons)] if reasons else [])])
 
 
 def _word(point: Point) -> str:
     return "**FAILED**" if point.measured else "not run"
-
-
-def _padded(row: list[str], widths: list[int]) -> list[str]:
-    return [
-        cell.ljust(width) if column < 2 else cell.rjust(width)
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
 
 
 def _sentence(value: str) -> str:

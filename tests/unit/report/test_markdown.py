@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdlab.report import markdown, write_report
-from pdlab.report.markdown import fenced, section, text, with_section, write_section
+from pdlab.report.markdown import section, with_section, write_section
+from pdlab.report.markdown_text import fenced, text
 from pdlab.store import StoreError
 from tests.unit.report import run_folder_factory as factory
 
