@@ -738,6 +738,44 @@ def report(
 
 
 @app.command()
+def compare(
+    runs: Annotated[list[str], typer.Argument(help="Two runs or more: names, ids, or paths.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The page to write. Default: comparison.html.")
+    ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also runs of unlike models, engines, GPUs or workloads.")
+    ] = False,
+    runs_dir: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Lay runs side by side on one page, as arms of one run. Unlike runs are refused."""
+    from pdlab.report.compare import PAGE, write_comparison
+    from pdlab.report.compare import compare as compared
+
+    try:
+        folders = [RunFolder.find(runs_dir, run) for run in runs]
+    except StoreError as error:
+        fail(str(error), Exit.USAGE)
+    if len({folder.path.resolve() for folder in folders}) < 2:
+        fail("name two runs or more; of one run, `pdlab report` makes the page", Exit.USAGE)
+    page = output or PAGE
+    legs, evidence = compared(folders, page, anyway=anyway)
+    if as_json:
+        print_json(evidence.model_dump(mode="json"))
+    if evidence.refused:
+        for reason in evidence.refused:
+            err.print(reason, style="red", soft_wrap=True, markup=False)
+        fail("these runs are unlike; --anyway lays them side by side all the same", Exit.USAGE)
+    if output or not as_json:
+        write_comparison(page, legs, evidence)
+    if not as_json:
+        for row in evidence.verdicts:
+            out.print(f"{row.workload}: {row.sentence}", markup=False, soft_wrap=True)
+        out.print(f"comparison: {page}", markup=False, soft_wrap=True)
+
+
+@app.command()
 def explain(
     words: Annotated[
         list[str] | None,

@@ -96,6 +96,7 @@ def render(
         own=leg_view(own) if own else None,
         verdict=results.verdict(own.report) if own else None,
         verdicts=[_verdict(row) for row in evidence.verdicts],
+        unlike=[*evidence.refused, *(doubt.seen for doubt in evidence.doubts if doubt.id == "unlike")],
         steps=_steps(own, evidence),
         looks=looks,
         workloads=workloads,

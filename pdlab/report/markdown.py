@@ -51,7 +51,7 @@ def section(contents: RunContents, report: Report | None = None, evidence: Evide
         # Of a run of arms its verdicts are what a reader came for.
         blocks += shown
         shown = []
-    blocks.append(_what_ran(contents, report))
+    blocks.append(_what_ran(contents, report, evidence))
     if report.stages:
         blocks.append(_stages(report))
     if report.answers or report.oracle or report.kv_transfer:
@@ -105,7 +105,7 @@ def with_section(before: str, run: str, body: str) -> str:
     return before + gap + block
 
 
-def _what_ran(contents: RunContents, report: Report) -> str:
+def _what_ran(contents: RunContents, report: Report, evidence: Evidence | None) -> str:
     plan = contents.plan or {}
     model = formatting.model_name(plan) or "unknown"
     servers = [
@@ -121,6 +121,7 @@ def _what_ran(contents: RunContents, report: Report) -> str:
         ("Started", formatting.moment(report.started) + f", took {formatting.seconds(report.seconds)}"),
         ("Model", model),
         ("Servers", ", ".join(servers) or "none"),
+        *([("Arms", ", ".join(arm.name for arm in evidence.arms))] if evidence and len(evidence.arms) > 1 else []),
         ("Engine", engine or "none recorded"),
         ("Inventory", report.inventory or "not recorded"),
         ("Exit status", "none" if report.exit_code is None else report.exit_code),

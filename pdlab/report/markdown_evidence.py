@@ -24,16 +24,17 @@ def evidence_blocks(evidence: Evidence) -> list[str]:
     Of a lone arm there is nothing to compare: its points stand in the run's own section.
     """
     several = len(evidence.arms) > 1
-    blocks = [_verdicts(evidence)] if several and evidence.verdicts else []
+    label = "REHEARSAL: " if evidence.rehearsal else ""
+    blocks = [label + _verdicts(evidence)] if several and evidence.verdicts else []
     for workload in workload_tables(evidence):
         if several:
-            blocks.append(_arms(workload))
-        blocks += _times(workload, evidence)
+            blocks.append(label + _arms(workload))
+        blocks += [label + block for block in _times(workload, evidence)]
     if evidence.winners:
-        blocks.append(_winners(evidence.winners))
+        blocks.append(label + _winners(evidence.winners))
     if found := rates(evidence):
         lines = (f"- {text(one.workload)}, {text(one.limits)}: {text(one.words)}" for one in found)
-        blocks.append("Highest rates:\n\n" + "\n".join(lines))
+        blocks.append(f"{label}Highest rates:\n\n" + "\n".join(lines))
     if found_checks := failed_checks(evidence.points):
         blocks.append(
             "Checks that failed:\n\n"

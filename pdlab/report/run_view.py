@@ -70,6 +70,7 @@ class LegView:
     id: str
     arm: str
     repeat: int
+    run: str
     report: Report
     probes: tuple[Probe, ...]
     oracle_cases: tuple[OracleCase, ...]
@@ -94,6 +95,7 @@ def leg_view(leg: Leg) -> LegView:
         id=leg.id,
         arm=leg.arm,
         repeat=leg.repeat,
+        run=leg.run,
         report=report,
         probes=tuple(_probe(host, record) for host, record in contents.host_records("kv_probe").items()),
         oracle_cases=tuple(_oracle_cases(contents)),

@@ -92,7 +92,7 @@
   document.addEventListener("click", function (event) {
     var figure = event.target.closest ? event.target.closest("[data-figure]") : null;
     if (!bar || !figure) { return; }
-    bar.querySelector("code").textContent = bar.dataset.command + " " + figure.dataset.figure;
+    bar.querySelector("code").textContent = bar.dataset.command + figure.dataset.figure;
     bar.hidden = false;
   });
   if (bar) { bar.querySelector("button").addEventListener("click", function () { bar.hidden = true; }); }
