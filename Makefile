@@ -2,7 +2,7 @@
 VENV ?= .venv
 INVENTORY ?=
 
-.PHONY: help up down venv dev test lint unit integration e2e bench lock clean
+.PHONY: help up down venv dev test lint unit browser integration e2e bench lock clean
 
 help: ## What there is
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -19,7 +19,7 @@ venv:
 dev: ## The environment for working on pdlab, into $(VENV)
 	@scripts/bootstrap.sh $(VENV) requirements-dev.txt
 
-test: dev ## Everything: linters, unit, integration on systemd hosts, the rehearsal end to end
+test: dev ## Everything: linters, unit, reports in a browser, integration on systemd hosts, the rehearsal end to end
 	scripts/test.sh all
 
 lint: dev ## ruff, mypy, ansible-lint, yamllint
@@ -27,6 +27,9 @@ lint: dev ## ruff, mypy, ansible-lint, yamllint
 
 unit: dev ## The fast tests
 	scripts/test.sh unit
+
+browser: dev ## Reports in a headless Chromium
+	scripts/test.sh browser
 
 integration: dev ## On real systemd hosts (needs root)
 	scripts/test.sh integration

@@ -28,6 +28,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 from tests.testbed.bed import NoBedError  # noqa: E402 - the checkout must be on the path first
 from tests.testbed.rehearsal import rehearsal_hosts  # noqa: E402 - the same
+from tests.unit.evidence.arms_run_factory import seeded_run  # noqa: E402 - the same
 
 BIN = Path(sys.executable).parent
 LOCK = CHECKOUT / "roles" / "engine" / "files" / "locks" / "cpu.txt"
@@ -173,6 +174,15 @@ class Bench:
         seconds = min(float(run([sys.executable, CHECKOUT / "benchmarks" / "analysis.py", "1000"])) for _ in range(3))
         return Row("analysis of 1,000 points", seconds, None, 2.0)
 
+    def report(self) -> Row:
+        """The page of a run of 3 arms x 6 points x 5 repeats, 96 requests a point, from its folder."""
+        run_folder = seeded_run(self.scratch / "report", prompts=96)
+        argv: list[str | Path] = [sys.executable, CHECKOUT / "benchmarks" / "report.py", run_folder.path]
+        made = [run(argv).split() for _ in range(3)]
+        seconds, size = min(float(one[0]) for one in made), int(made[0][1]) / 1e6
+        note = f"({size:.1f} MB <= 8 MB: {'inside' if size <= 8 else 'MISSED'})"
+        return Row("report of 3 arms x 6 points x 5 repeats", seconds, None, 5.0, note)
+
     def first_answer(self) -> Row:
         """From stopped services to the first right answer, against the same lines in a shell."""
         self.pdlab("deploy")
@@ -279,7 +289,7 @@ def wait_for_answer(plan: Mapping[str, Any]) -> None:
 
 def main() -> None:
     """Run the rows that were asked for and print the table."""
-    names = ["analysis", "preflight", "environment_cold", "environment_warm", "second_deploy", "first_answer"]
+    names = ["analysis", "report", "preflight", "environment_cold", "environment_warm", "second_deploy", "first_answer"]
     names += ["deploy_one_host", "deploy_three_hosts", "whole"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", default=names, metavar="row", help=f"which rows: {', '.join(names)}")

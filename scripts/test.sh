@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test.sh all|lint|unit|integration|e2e: the project's tests. Installs what they need when it runs as root.
+# test.sh all|lint|unit|browser|integration|e2e: the project's tests. Installs what they need when it runs as root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-all}
@@ -68,6 +68,12 @@ unit() {
     done
 }
 
+browser() {
+    needs chromium chromium
+    say "reports in a headless Chromium"
+    python -m pytest tests/browser -q
+}
+
 integration() {
     if [ "$(id -u)" != 0 ]; then
         say "integration tests need root (systemd hosts in namespaces): NOT RUN"
@@ -100,9 +106,10 @@ case $what in
 all)
     lint
     unit
+    browser
     integration
     e2e
     ;;
-lint | unit | integration | e2e) "$what" ;;
-*) printf 'test.sh: unknown: %s (all, lint, unit, integration, e2e)\n' "$what" >&2 && exit 2 ;;
+lint | unit | browser | integration | e2e) "$what" ;;
+*) printf 'test.sh: unknown: %s (all, lint, unit, browser, integration, e2e)\n' "$what" >&2 && exit 2 ;;
 esac

@@ -99,15 +99,18 @@ def _before_first_token(rows: Sequence[PointRow], ttft: float, alone: Cell | Non
 
 
 def _queue_ms(point: Point) -> float | None:
-    """Time in prefill's queue, by Little's law."""
-    return _over_rate(getattr(getattr(point, "engine", None), "prefill_waiting", None), point)
+    """Time before prefill begins, by Little's law: meeting the decode server, then prefill's own queue."""
+    waiting = _over_rate(getattr(point.engine, "prefill_waiting", None), point)
+    meeting = _over_rate(getattr(point.engine, "prefill_bootstrap", None), point)
+    return None if waiting is None else waiting + (meeting or 0.0)
 
 
 def _transfer_ms(point: Point) -> float | None:
     """Time of the KV transfer as the engine says, else by Little's law from the requests in transfer."""
-    engine = getattr(point, "engine", None)
-    said: float | None = getattr(engine, "kv_transfer_ms", None)
-    return said if said is not None else _over_rate(getattr(engine, "prefill_inflight", None), point)
+    if point.engine is None:
+        return None
+    said = point.engine.kv_transfer_ms
+    return said if said is not None else _over_rate(point.engine.prefill_inflight, point)
 
 
 def _over_rate(requests: float | None, point: Point) -> float | None:

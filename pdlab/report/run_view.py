@@ -143,9 +143,8 @@ def preflight_key(view: LegView) -> Hashable:
 def link(folder: str, name: str) -> str:
     """The address of a file, relative to the page, however odd its name is."""
     path = name if folder in ("", ".") else f"{folder}/{name}"
-    # A colon in the first part would make it the scheme of a URL.
-    address = quote(path, safe="/", errors="surrogateescape")
-    return f"./{address}" if ":" in address.split("/")[0] else address
+    # A colon is quoted, too: in the first part it would make that the scheme of a URL.
+    return quote(path, safe="/", errors="surrogateescape")
 
 
 def server_views(contents: RunContents) -> list[ServerView]:

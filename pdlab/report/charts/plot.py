@@ -23,7 +23,7 @@ _MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", 
 
 FONT_PX = 12
 HEIGHT_PX = 300
-LEGEND_ROW_PX = 20
+NAME_FITS = 32
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class ArmLooks:
 
 
 def shown(text: str) -> str:
-    """A name as plotly shows it literally: its texts know some HTML."""
-    return html.escape(text, quote=False)
+    """A name as plotly shows it literally: its texts know some HTML. Cut where it would leave its chart."""
+    return html.escape(text if len(text) <= NAME_FITS else text[: NAME_FITS - 1] + "…", quote=False)
 
 
 def layout(x: Spec, y: Spec, **more: Any) -> Spec:

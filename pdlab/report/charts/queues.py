@@ -26,10 +26,11 @@ class Queue:
 
 # Names without their prefix, of sglang 0.5.23 (observability/metrics_collector.py).
 QUEUES = (
-    Queue("waiting for prefill", ("prefill",), "num_queue_reqs", "@stage0", "solid"),
-    Queue("KV on its way", ("prefill",), "num_prefill_inflight_queue_reqs", "@stage2", "dash"),
-    Queue("waiting for room in decode", ("decode",), "num_decode_prealloc_queue_reqs", "@stage4", "dot"),
-    Queue("waiting", ("colocated",), "num_queue_reqs", "@stage0", "solid"),
+    Queue("meeting decode", ("prefill",), "num_prefill_bootstrap_queue_reqs", "@ink", "dashdot"),
+    Queue("waiting for prefill", ("prefill",), "num_queue_reqs", "@ink", "solid"),
+    Queue("KV on its way", ("prefill",), "num_prefill_inflight_queue_reqs", "@ink", "dash"),
+    Queue("waiting for room in decode", ("decode",), "num_decode_prealloc_queue_reqs", "@ink", "dot"),
+    Queue("waiting", ("colocated",), "num_queue_reqs", "@ink", "solid"),
     Queue("running", ("decode", "colocated"), "num_running_reqs", "@stage3", "solid"),
 )
 
