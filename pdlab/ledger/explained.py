@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
@@ -101,16 +101,34 @@ def _lines(figure: Explained, width: int, depth: int, told: set[str]) -> list[st
     if figure.formula not in told:
         told.add(figure.formula)
         shown += _wrapped(f"= {figure.formula}", width, indent + "  ")
-    places: dict[tuple[str, int | None, str], list[str]] = {}
-    for source in figure.sources:
-        digest = "cannot be read" if source.sha256 is None else f"sha256 {source.sha256[:16]}"
-        places.setdefault((source.file, source.line, f"{digest}, {source.state}"), []).append(source.key)
-    for (file, line, state), keys in places.items():
-        place = file if line is None else f"{file}:{line}"
-        shown.append(f"{indent}  {place}  {', '.join(keys)}  ({state})")
+    shown += [f"{indent}  {line}" for line in _places(figure.sources)]
     for one in figure.inputs:
         shown += _lines(one, width, depth + 1, told)
     return shown
+
+
+def _places(sources: Sequence[Source]) -> list[str]:
+    """Places as text: all keys of a line together, and lines that follow each other with the same keys."""
+    keys: dict[tuple[str, str, int | None], list[str]] = {}
+    for source in sources:
+        digest = "cannot be read" if source.sha256 is None else f"sha256 {source.sha256[:16]}"
+        keys.setdefault((source.file, f"({digest}, {source.state})", source.line), []).append(source.key)
+    runs: list[tuple[str, str, str, list[int | None]]] = []
+    for (file, state, line), named in keys.items():
+        said = ", ".join(named)
+        before = runs[-1] if runs else None
+        last = before[3][-1] if before else None
+        if before and before[:3] == (file, state, said) and last is not None and line == last + 1:
+            before[3].append(line)
+        else:
+            runs.append((file, state, said, [line]))
+    return [f"{file}{_line_words(numbers)}  {said}  {state}" for file, state, said, numbers in runs]
+
+
+def _line_words(numbers: Sequence[int | None]) -> str:
+    if numbers[0] is None:
+        return ""
+    return f":{numbers[0]}" if len(numbers) == 1 else f":{numbers[0]}-{numbers[-1]}"
 
 
 def _wrapped(text: str, width: int, indent: str) -> list[str]:

@@ -29,6 +29,7 @@ class Places:
         self._read: dict[Path, bytes] = {}
         self._digests: dict[Path, str] = {}
         self._documents: dict[Path, Any] = {}
+        self._lines: dict[Path, list[tuple[int, dict[str, Any]]]] = {}
         self._raw: dict[str, tuple[int, dict[str, Any]] | None] = {}
 
     # --- documents ---------------------------------------------------------------------------------------------
@@ -85,17 +86,24 @@ class Places:
                 return number, found
         return None
 
+    def lines(self, path: Path) -> list[tuple[int, dict[str, Any]]]:
+        """The objects of a JSON-lines file, each with its line; a line that is none is left out."""
+        if path not in self._lines:
+            found = []
+            for number, row in enumerate(self.text(path).split("\n"), start=1):
+                try:
+                    line = json.loads(row)
+                except ValueError:
+                    continue
+                if isinstance(line, dict):
+                    found.append((number, line))
+            self._lines[path] = found
+        return self._lines[path]
+
     def stage_lines(self, stage: str) -> list[tuple[int, dict[str, Any]]]:
         """The lines of stages.jsonl about one stage."""
-        found = []
-        for number, row in enumerate(self.text(self.leg.path / layout.STAGES).split("\n"), start=1):
-            try:
-                line = json.loads(row)
-            except ValueError:
-                continue
-            if isinstance(line, dict) and line.get("stage") == stage:
-                found.append((number, line))
-        return found
+        found = self.lines(self.leg.path / layout.STAGES)
+        return [(number, line) for number, line in found if line.get("stage") == stage]
 
     # --- places ------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from pdlab.evidence.model import LimitSet
 from pdlab.ledger.explained import Explained, Source, Value
 from pdlab.ledger.json_place import Key
 from pdlab.ledger.places import Places
+from pdlab.ledger.sampled_figures import sampled_figure
 from pdlab.loose import as_integer, as_list, as_mapping, as_number, as_rows
 from pdlab.results import PERCENTILES, supported
 
@@ -31,7 +32,7 @@ PER_GPU = "output_tok_s_per_gpu"
 # Asked by the plan, and by the record where it has them.
 ASKED = ("concurrency", "rate_s", "requested", "input_len", "output_len", "range_ratio", "seed", "workload", "loop")
 RECORDED = ("completed", "seconds", "ok")
-# Parts of the record that the benchmark job works out from bench/LABEL.samples.jsonl.
+# Parts of the record that say what engine, box and client did.
 SAMPLED = ("engine", "box", "client")
 
 
@@ -62,8 +63,10 @@ def point_figure(places: Places, id: str, label: str, field: str, shown: Value) 
     if field in ASKED or field in RECORDED:
         return _said(places, id, label, field, shown)
     if name in SAMPLED and part:
-        keys = [int(key) if key.isdigit() else key for key in field.split(".")]
-        formula = f"{field} of the point's record, from bench/{label}.samples.jsonl over the measuring phase"
+        keys: list[Key] = [int(key) if key.isdigit() else key for key in field.split(".")]
+        if (sampled := sampled_figure(places, id, label, keys, shown)) is not None:
+            return sampled
+        formula = f"{field} of the point's record, where the benchmark job wrote it"
         return _of_record(places, id, label, keys, shown, formula)
     if name == "checks" and part:
         return _check(places, id, label, part, shown)

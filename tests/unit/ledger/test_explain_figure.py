@@ -256,6 +256,57 @@ def test_the_parts_of_a_requests_time_lead_to_the_engines_queues(tmp_path: Path)
     assert sum(float(str(part.value)) for part in parts.values()) == pytest.approx(whole)
 
 
+def test_means_over_samples_lead_to_every_sample_that_went_into_them(tmp_path: Path) -> None:
+    folder = factory.good_run(tmp_path)
+    rows = [
+        {
+            "time": 100.0 + number,
+            "phase": "measuring" if number else "before",
+            "servers": {"prefill-0": {"num_queue_reqs": number}, "decode-0": {"num_running_reqs": 10 + number % 2}},
+            "box": {"load_1m": number / 2},
+        }
+        for number in range(9)
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    folder.samples_path("c16-n48").write_text(text + '{"time": 1')
+    record = folder.path / "records" / "point-c16-n48.json"
+    told = {
+        "engine": {
+            "samples": 6,
+            "prefill_waiting": 4.5,
+            "decode_running": 10.5,
+            "token_usage": None,
+            "kv_transfers": 48.0,
+        },
+        "box": {"load_1m": {"min": 1.0, "mean": 2.25, "max": 3.5}, "gpus": []},
+        # The client's own word for when its requests ran.
+        "client": {"started": 101.5, "ended": 107.5, "cpu_share": 0.25},
+    }
+    record.write_text(json.dumps({**json.loads(record.read_text()), **told}, indent=1))
+    folder.finish(OK, 0)
+    ledger = Ledger(folder)
+    figure = ledger.explain("pd-r0:c16-n48:engine.prefill_waiting")
+    assert_traced(folder, figure)
+    assert figure.value == 4.5
+    assert [source.line for source in figure.sources] == [3, 4, 5, 6, 7, 8]
+    assert "bench/c16-n48.samples.jsonl:3-8  servers.*.num_queue_reqs" in "\n".join(lines(figure))
+    for field in ("engine.decode_running", "engine.token_usage", "box.load_1m.max", "box.load_1m.mean"):
+        assert ledger.explain(f"pd-r0:c16-n48:{field}").agrees, field
+    # What is not in the samples leads to the record.
+    for field in ("engine.kv_transfers", "engine.samples", "client.cpu_share"):
+        figure = ledger.explain(f"pd-r0:c16-n48:{field}")
+        assert_traced(folder, figure)
+        assert figure.sources[0].file == "records/point-c16-n48.json"
+
+
+def test_a_mean_that_its_samples_do_not_give_is_called_that(tmp_path: Path) -> None:
+    folder = watched(tmp_path)
+    row = {"time": 1.0, "phase": "measuring", "servers": {"prefill-0": {"num_queue_reqs": 3}}, "box": {}}
+    folder.samples_path("c16-n48").write_text("".join(json.dumps(row) + "\n" for _ in range(8)))
+    figure = Ledger(folder).explain("pd-r0:c16-n48:engine.prefill_waiting")
+    assert (figure.value, figure.shown, figure.agrees) == (3.0, 0.4, False)
+
+
 def test_a_failed_point_has_no_figures_and_the_record_that_says_so_is_named(tmp_path: Path) -> None:
     folder = factory.failed_point_run(tmp_path)
     figure = Ledger(folder).explain("pd-r0:c16-n48:output_tok_s")
