@@ -25,6 +25,8 @@ class Finding(Enum):
     LEVEL = "level"
     FASTER_AND_FEWER = "faster tokens, fewer of them"
     SLOWER_AND_MORE = "slower tokens, more of them"
+    FASTER_AND_LATER = "faster tokens, the first one later"
+    SLOWER_AND_SOONER = "slower tokens, the first one sooner"
     ONE_RUN = "one run"
     NOT_SHOWN = "no effect shown"
 
@@ -61,12 +63,26 @@ def on_goodput(against: Sequence[Comparison]) -> Finding:
     return Finding.LEVEL if all(is_level(found) for found in unbeaten) else Finding.NOT_SHOWN
 
 
-def on_rate_and_tpot(rate: Sequence[Comparison], tpot: Sequence[Comparison]) -> Finding:
-    """The finding without limits, from tokens per second and from TPOT against each other arm.
+def on_rate_and_tpot(
+    rate: Sequence[Comparison], tpot: Sequence[Comparison], ttft: Sequence[Comparison] = ()
+) -> Finding:
+    """The finding without limits, from tokens per second, TPOT and TTFT against each other arm.
 
     TPOT that falls is a gain. A gain in one and a loss in the other is a trade. What is shown of one quantity decides
     alone where the other is level, or where its mean points the same way; else the other has to be settled first.
+    At equal rates a closed loop's requests take equally long (Little's law): then TPOT and TTFT are a trade, too.
     """
+    found = _on_rate_and_tpot(rate, tpot)
+    if on_goodput(rate) is Finding.LEVEL and ttft:
+        first = on_goodput([turned(one) for one in ttft])
+        if (found, first) == (Finding.BETTER, Finding.WORSE):
+            return Finding.FASTER_AND_LATER
+        if (found, first) == (Finding.WORSE, Finding.BETTER):
+            return Finding.SLOWER_AND_SOONER
+    return found
+
+
+def _on_rate_and_tpot(rate: Sequence[Comparison], tpot: Sequence[Comparison]) -> Finding:
     quicker = [turned(found) for found in tpot]
     more, faster = on_goodput(rate), on_goodput(quicker)
     if Finding.ONE_RUN in (more, faster):

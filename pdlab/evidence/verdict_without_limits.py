@@ -22,7 +22,7 @@ from pdlab.evidence.comparisons import compare_repeats, differences, finite, loa
 from pdlab.evidence.model import Answer, Arm, LimitSet, Load, VerdictRow
 
 Values = Mapping[int, float]
-# A first token that takes this much longer is worth a word.
+# A first token that takes this much longer, or less long, is worth a word.
 MUCH_LATER = 1.1
 
 
@@ -44,8 +44,8 @@ class AtLoad:
 
     @property
     def finding(self) -> Finding:
-        """Both quantities together."""
-        return on_rate_and_tpot(list(self.rate.values()), list(self.tpot.values()))
+        """The quantities together."""
+        return on_rate_and_tpot(*(list(found.values()) for found in (self.rate, self.tpot, self.ttft)))
 
 
 def verdict_without_limits(
@@ -138,7 +138,7 @@ def _judged(seen: AtLoad, workload: str, names: Sequence[str]) -> tuple[Answer, 
             return "do not use", None, next_steps.stronger(workload, names, pairs) or next_steps.state_limits(workload)
         case Finding.LEVEL:
             return "do not use", "level within 5 %: it gains nothing", next_steps.state_limits(workload)
-        case Finding.FASTER_AND_FEWER | Finding.SLOWER_AND_MORE:
+        case Finding.FASTER_AND_FEWER | Finding.SLOWER_AND_MORE | Finding.FASTER_AND_LATER | Finding.SLOWER_AND_SOONER:
             return "cannot tell", "it depends on limits, and none are stated", next_steps.state_limits(workload)
         case Finding.ONE_RUN:
             return (
@@ -174,14 +174,23 @@ def _effect(seen: AtLoad, quantity: str) -> str:
     parts = (served, answers) if seen.finding is Finding.WORSE else (answers, served)
     said = f"at {load_words(seen.load)} {seen.pd} {' and '.join(parts)}"
     later = seen.ttft.get(seen.best)
-    if later and settled_claim(later) == "higher" and (later.ratio or 0) > MUCH_LATER:
+    if later and settled_claim(later) != "no effect shown" and later.pairs > 1 and _far_from_1(later.ratio):
         said += f", and its first token takes {later.ratio:.3g} times as long"
     if seen.finding is Finding.FASTER_AND_FEWER:
         said += f"; use it when a token has to come within less than {quick['tpot_ms.mean']:.3g} ms"
         said += f"{_long_answers(seen)}, not when tokens per GPU decide"
+    if seen.finding is Finding.FASTER_AND_LATER:
+        said += f"; use it when a token has to come within less than {quick['tpot_ms.mean']:.3g} ms, not when the first"
+        said += f" has to come within {own['ttft_ms.mean']:.4g} ms"
+    if seen.finding is Finding.SLOWER_AND_SOONER:
+        said += f"; use it when the first token has to come within less than {best['ttft_ms.mean']:.4g} ms"
     if seen.finding is Finding.SLOWER_AND_MORE:
         said += f"; use it when tokens per GPU decide, not when a token has to come within {own['tpot_ms.mean']:.3g} ms"
     return said
+
+
+def _far_from_1(ratio: float | None) -> bool:
+    return ratio is not None and not 1 / MUCH_LATER <= ratio <= MUCH_LATER
 
 
 def _long_answers(seen: AtLoad) -> str:

@@ -173,3 +173,20 @@ MORE, FEWER, SAME, WIDE = (1.4, 1.5, 1.45), (0.7, 0.72, 0.71), (1.0, 1.01, 0.99)
 )
 def test_rate_and_tpot_decide_together(rate, tpot, wanted) -> None:
     assert finding(rate, tpot) is wanted
+
+
+@pytest.mark.parametrize(
+    ("rate", "tpot", "ttft", "wanted"),
+    [
+        (SAME, FEWER, MORE, Finding.FASTER_AND_LATER),
+        (SAME, MORE, FEWER, Finding.SLOWER_AND_SOONER),
+        (SAME, FEWER, SAME, Finding.BETTER),
+        (SAME, FEWER, WIDE, Finding.BETTER),
+        (SAME, MORE, MORE, Finding.WORSE),
+        (FEWER, FEWER, MORE, Finding.FASTER_AND_FEWER),
+        (MORE, FEWER, MORE, Finding.BETTER),
+    ],
+)
+def test_at_equal_rates_a_later_first_token_is_the_price_of_faster_ones(rate, tpot, ttft, wanted) -> None:
+    ones = [1.0] * 3
+    assert on_rate_and_tpot(*([compare("x", values, ones)] for values in (rate, tpot, ttft))) is wanted

@@ -12,6 +12,7 @@ from pdlab.analysis.goodput import Limits
 from pdlab.evidence.build import build_evidence
 from pdlab.evidence.legs import legs_of
 from pdlab.evidence.model import Evidence, Load, VerdictRow
+from tests.unit.evidence import arms_run_factory
 from tests.unit.evidence.arms_run_factory import seeded_run
 from tests.unit.report import run_folder_factory as factory
 
@@ -145,3 +146,22 @@ def test_a_rehearsals_verdict_says_that_it_is_one(tmp_path: Path) -> None:
 def test_every_verdict_is_one_sentence(evidence) -> None:
     for row in evidence.verdicts:
         assert row.sentence.endswith(".") and not re.search(r"\.\s", row.sentence), row.sentence
+
+
+@pytest.mark.parametrize(
+    ("pd", "answer", "said"),
+    [
+        ((60.0, 4.0), "use", "times faster per token than tp2"),
+        ((185.0, 4.0), "cannot tell", "not when the first has to come within"),
+        ((60.0, 6.0), "do not use", "as many tokens as tp2"),
+        ((60.0, 8.5), "do not use", "slower per token"),
+    ],
+)
+def test_a_closed_loop_without_limits_weighs_rate_tokens_and_first_token(
+    tmp_path: Path, monkeypatch, pd: tuple[float, float], answer: str, said: str
+) -> None:
+    times = {"pd": pd, "tp2": (60.0, 6.0)}
+    monkeypatch.setattr(arms_run_factory, "_closed_ms", lambda arm, _load: times[arm])
+    found = verdict(of_run(seeded_run(tmp_path, arms=("pd", "tp2"), repeats=4, spread=0.004, prompts=60)), "short")
+    assert found.answer == answer, found.sentence
+    assert said in found.sentence
