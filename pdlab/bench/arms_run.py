@@ -63,6 +63,8 @@ class ArmsRun:
     def _legs(self) -> None:
         rest = remaining(self.document.planned, self.whole)
         total = len(self.document.planned)
+        if not rest:
+            self.console.print("all legs are whole: nothing is measured again")
         for index, leg in enumerate(rest):
             if self.cancellation.requested:
                 self.statuses[leg.id] = Exit.CANCELLED
