@@ -443,8 +443,9 @@ def bench_arms(
             go_on(folder, document, plan_of(options, document.benchmark), options)
         else:
             options = options_of(inventory, limit=limit, extra_vars=extra_vars, verbose=verbose)
+            planned = plan_of(options, benchmark)
             document = new_document(
-                plan_of(options, benchmark),
+                planned,
                 [arm.strip() for arm in arms],
                 repeats,
                 benchmark=benchmark,
@@ -454,7 +455,7 @@ def bench_arms(
                 extra_vars=list(options.extra_vars),
                 resident=resident,
             )
-            folder = begin(runs_dir, document)
+            folder = begin(runs_dir, document, bool(planned["rehearsal"]))
     except (ArmsError, StoreError) as error:
         fail(str(error), Exit.USAGE)
     code = ArmsRun(console, options, folder, document).run()

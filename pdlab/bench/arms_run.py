@@ -182,13 +182,13 @@ def combined(statuses: list[Exit]) -> Exit:
     return (worse or bad or [Exit.OK])[0]
 
 
-def begin(runs_dir: Path, document: ArmsDocument) -> RunFolder:
+def begin(runs_dir: Path, document: ArmsDocument, rehearsal: bool | None = None) -> RunFolder:
     """A new run of arms. Raises StoreError."""
     folder = RunFolder.create(
         runs_dir,
         command=["pdlab", *sys.argv[1:]],
         inventory=document.inventory,
-        rehearsal=None,
+        rehearsal=rehearsal,
         pdlab_version=__version__,
     )
     folder.write_arms(document.model_dump(mode="json"))

@@ -17,14 +17,18 @@ from typing import Any
 
 import pytest
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
+from ansible_collections.pdlab.pdlab.plugins.module_utils.workload_points import with_more
 from rich.console import Console
 
 from pdlab import session
+from pdlab.analysis.measurement import Measurement, Requests
+from pdlab.bench import search as searching
 from pdlab.bench.arms_document import ArmsDocument, ArmsError, new_document, read_document
 from pdlab.bench.arms_run import ArmsRun, begin, combined, go_on
 from pdlab.exit_codes import Exit
 from pdlab.runner import Outcome, PlaybookOptions, TaskResult
 from pdlab.store import RunFolder
+from tests.unit.analysis.points import point as measured_point
 
 OPTIONS = PlaybookOptions(Path("inventory"))
 COMMON = {"limit": None, "extra_vars": [], "benchmark": None, "search": None, "inventory": "inventory/local"}
@@ -65,7 +69,8 @@ class Box:
             return done()
         self.played.append((playbook, arm, options.tags))
         self.variables.append(variables)
-        layout.write_json(os.path.join(folder, layout.PLAN), {**self.plan, "arm": arm})
+        more = with_more(self.plan["benchmark"], variables.get("pdlab_more_points", ()))
+        layout.write_json(os.path.join(folder, layout.PLAN), {**self.plan, "benchmark": more, "arm": arm})
         stage = TaskResult("h", "t", "pdlab.pdlab.stage", {"stage": "deploy", "state": "started"})
         rest["listener"].task_done(stage)
         fail = self.fails.pop((str(arm), Path(folder).name.partition("-")[2]), None)
@@ -197,6 +202,38 @@ def test_a_second_ctrl_c_leaves_the_box_as_it_is(box: Box, console: Console, tmp
     assert run(console, *started(tmp_path, ["pd", "colocated"], 2)) is Exit.CANCELLED
     assert box.arms == ["pd", "colocated"]
     assert len(box.played) == 2
+
+
+def test_rates_are_searched_inside_the_leg_with_its_arm_and_a_repeat_asks_for_the_same_rates(
+    box: Box, console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_loop = {"loop": "open", "concurrency": None, "dataset": "random-ids", "limits": [{"ttft_ms": 100}]}
+    points = [
+        {"label": f"r{rate}-n4", "workload": "rag", "rate_s": rate, "prompts": 4, "seed": 42, **open_loop}
+        for rate in (1, 2)
+    ]
+    box.plan = {**plan_of(), "benchmark": {"name": "rag", "points": points}}
+
+    def measured(folder: RunFolder) -> dict[str, list[Measurement]]:
+        rates = [float(point["rate_s"]) for point in folder.plan_document()["benchmark"]["points"]]
+        return {"rag": [at_rate_kept(rate, rate <= 1.0) for rate in rates]}
+
+    monkeypatch.setattr(searching, "by_workload", measured)
+    document = new_document(box.plan, ["pd", "colocated"], 2, **{**COMMON, "search": True})
+    folder = begin(tmp_path, document)
+    assert run(console, folder, document) is Exit.OK
+    assert [playbook for playbook, _arm, _tags in box.played] == ["site", "benchmark", "benchmark", "report"] * 4
+    searched = [part.plan_document()["benchmark"]["searched"] for part in folder.leg_folders()]
+    assert searched == [["r1.4-n4", "r1.2-n4"]] * 4
+    inside = box.variables[1:4]
+    assert {variables["pd_arm"] for variables in inside} == {"pd"}
+    assert {variables["pdlab_seed_offset"] for variables in inside} == {0}
+    assert {variables["pdlab_run_dir"] for variables in inside} == {str(folder.leg_folders()[0].path)}
+
+
+def at_rate_kept(rate: float, good: bool) -> Measurement:
+    requests = Requests((10.0 if good else 9999.0,) * 100, (1.0,) * 100)
+    return measured_point(requests=requests, requested=100, rate_s=rate, concurrency=None)
 
 
 # --- going on ----------------------------------------------------------------------------------------------------
