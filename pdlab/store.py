@@ -126,7 +126,8 @@ class RunFolder:
     """One run's folder. Reading never fails on a damaged run; writing raises StoreError with a cure."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        # Absolute, so that paths of a run, its legs and its manifest can be held against each other.
+        self.path = Path(os.path.abspath(path))  # noqa: PTH100
 
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
@@ -145,6 +146,11 @@ class RunFolder:
     def manifest_path(self) -> Path:
         """Where manifest.json belongs; a leg's is that of its run."""
         return Path(layout.sealed_by(str(self.path)))
+
+    @property
+    def within_a_run(self) -> bool:
+        """Whether this is a leg's folder, whose run has the manifest and the findings."""
+        return self.manifest_path.parent != self.path
 
     @property
     def sealed(self) -> bool:
@@ -313,7 +319,7 @@ class RunFolder:
 
     def seal(self) -> None:
         """Write manifest.json: what the run held when it ended. A leg has none of its own. Raises StoreError."""
-        if self.manifest_path.parent == self.path:
+        if not self.within_a_run:
             try:
                 sealing.seal(self.manifest_path, self.run_name)
             except OSError as error:

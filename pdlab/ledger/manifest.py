@@ -17,6 +17,8 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 SCHEMA_VERSION = 1
+# What pdlab makes from the other files of a run, or of a leg.
+PAGES = ("report.html",)
 _CHUNK = 1024 * 1024
 _PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
@@ -55,12 +57,26 @@ class Manifest(_Model):
     run: str
     files: list[FileEntry]
     derived: list[Derived] = Field(default_factory=list, description="Which of the files pdlab makes from the others.")
-    digest: str = Field(default="", description="sha256 over this document's other fields: one value for the run.")
+    run_digest: str = Field(
+        default="",
+        description="sha256 over the files that pdlab does not make from others: stays as long as the run does.",
+    )
+    digest: str = Field(default="", description="sha256 over this document's other fields.")
 
 
 def manifest_of(root: Path, run: str, skip: Iterable[str] = ()) -> Manifest:
     """Look at every file below `root`, but for those in `skip` (relative). Raises OSError when one cannot be read."""
     return signed(Manifest(run=run, files=entries(root, skip)))
+
+
+def run_digest_of(files: Iterable[FileEntry]) -> str:
+    """sha256 over the files that are no PAGES: a line with hash and path for each."""
+    lines = (
+        f"{one.sha256}  {one.path}{'' if one.link is None else ' -> ' + one.link}\n"
+        for one in files
+        if one.path.rpartition("/")[2] not in PAGES
+    )
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def entries(root: Path, skip: Iterable[str] = ()) -> list[FileEntry]:
@@ -107,8 +123,9 @@ def with_file(manifest: Manifest, new: FileEntry, made_by: dict[str, str]) -> Ma
 
 
 def signed(manifest: Manifest) -> Manifest:
-    """The manifest with its digest."""
-    return manifest.model_copy(update={"digest": digest_of(manifest)})
+    """The manifest with its digests."""
+    named = manifest.model_copy(update={"run_digest": run_digest_of(manifest.files)})
+    return named.model_copy(update={"digest": digest_of(named)})
 
 
 def digest_of(manifest: Manifest) -> str:
@@ -132,6 +149,8 @@ def parse(text: str) -> Manifest:
         raise ManifestError(f"is no manifest ({where})") from error
     if found.schema_version != SCHEMA_VERSION:
         raise ManifestError(f"has schema_version {found.schema_version}; this pdlab reads {SCHEMA_VERSION}")
+    if found.run_digest != run_digest_of(found.files):
+        raise ManifestError("was changed: the run's digest is not that of its files")
     if found.digest != digest_of(found):
         raise ManifestError("was changed: its digest is not that of its content")
     if text_of(found) != text:

@@ -42,7 +42,10 @@ class RunVerification(_Model):
     schema_version: int = SCHEMA_VERSION
     run: str
     ok: bool = Field(description="Every file is as it was when the run ended, and the report follows from them.")
-    digest: str | None = Field(description="One hash for all of the run; null when the manifest is missing or changed.")
+    digest: str | None = Field(
+        description="One hash for all that was measured, which a report that is made again does not change. Null when the "
+        "manifest is missing or changed."
+    )
     files: int = Field(description="Files that were held against the manifest.")
     bytes: int
     faults: list[Fault]
@@ -78,7 +81,7 @@ def verify(folder: RunFolder, page: Callable[[RunFolder], str]) -> RunVerificati
     return RunVerification(
         run=manifest.run,
         ok=not faults,
-        digest=manifest.digest,
+        digest=manifest.run_digest,
         files=len(seen),
         bytes=sum(one.bytes for one in seen),
         faults=faults,

@@ -38,9 +38,10 @@ def write_report(folder: RunFolder) -> tuple[Report, Path]:
     subject = subject_of(folder)
     path = folder.write_report(_render(subject))
     own = subject.own
-    markdown.write_section(
-        folder.findings_path, folder.name, markdown.section(own.contents, own.report, subject.evidence)
-    )
+    # Around a leg lies its run, which may be sealed: what a leg shows is told with the run.
+    if not folder.within_a_run:
+        section = markdown.section(own.contents, own.report, subject.evidence)
+        markdown.write_section(folder.findings_path, folder.name, section)
     return own.report, path
 
 

@@ -119,6 +119,18 @@ def test_a_report_of_another_pdlab_is_called_that_and_not_tampering(
     assert "pdlab 0.0.1, here" in found.report_words
 
 
+def test_the_digest_of_a_run_outlives_its_report_and_nothing_else(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = looked_at(run).digest
+    monkeypatch.setattr(sealing, "made_by", lambda: {"pdlab": "9.9.9"})
+    run.write_derived("report.html", "<p>as a newer pdlab writes it</p>")
+    assert looked_at(run).digest == before
+    (run.path / "plan.json").write_text("{}")
+    run.seal()
+    assert looked_at(run).digest != before
+
+
 def test_making_the_report_again_hides_no_changed_file(run: RunFolder) -> None:
     (run.path / "plan.json").write_text("{}")
     write_report(run)
@@ -155,6 +167,11 @@ def test_one_manifest_covers_all_legs_of_a_run_of_arms(run: RunFolder) -> None:
     run.finish(OK, 0)
     assert looked_at(run).ok
     assert looked_at(leg).run == run.name, "a leg is verified as part of its run"
+    digest = looked_at(run).digest
+    for _ in range(2):
+        write_report(leg)
+        assert looked_at(run).ok, "a leg's report that is made later is entered"
+    assert looked_at(run).digest == digest
     (leg.path / "plan.json").write_text("{}")
     assert faults(run) == {"legs/20260131T130000Z-0a0b0c/plan.json": "changed"}
 
@@ -185,6 +202,17 @@ def test_a_manifest_in_another_layout_was_changed(run: RunFolder) -> None:
     document = json.loads(run.manifest_path.read_text())
     with pytest.raises(ManifestError, match="not written as"):
         parse(json.dumps(document))
+
+
+@pytest.mark.parametrize("runs", ["runs", ".", "../here/runs", "runs/../runs"])
+def test_a_run_that_is_named_by_a_relative_path_is_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: str
+) -> None:
+    folder = factory.good_run(tmp_path / "here" / "runs")
+    monkeypatch.chdir(folder.path.parent if runs == "." else tmp_path / "here")
+    for arguments in (["report"], ["verify-run"], ["explain", "pd-r0:c16-n48:ttft_ms.p50"], ["export"]):
+        done = CliRunner().invoke(app, [*arguments, "--runs-dir", runs])
+        assert done.exit_code == 0, (arguments, done.output, done.exception)
 
 
 def test_the_command_has_a_status_of_its_own_and_a_document(run: RunFolder) -> None:
