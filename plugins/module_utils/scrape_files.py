@@ -93,4 +93,10 @@ def _scrape(interval_s: int) -> str:
         + f"    scrape_interval: {interval_s}s\n"
         + f"    scrape_timeout: {interval_s}s\n"
         + f"    file_sd_configs:\n      - files: [{TARGETS}]\n"
+        # Measured: prometheus_client 0.26 under SGLang 0.5.23 writes sglang:x as plain text and to who accepts UTF-8 names
+        # (Prometheus 3), and sglang_x as OpenMetrics, for which Prometheus 2 asks first.
+        + "    # A colon in a name comes as an underscore where the engine answers in OpenMetrics: Prometheus 2.\n"
+        + "    metric_relabel_configs:\n"
+        + "      - source_labels: [__name__]\n        regex: sglang_(.+)\n"
+        + "        target_label: __name__\n        replacement: sglang:$1\n"
     )

@@ -3,7 +3,8 @@
 
 It answers /ready, /health and /liveness, and /echo with its own argv and environment as JSON. Variables steer it:
 STANDIN_CRASH (print this, with \\n for a line break, and die), STANDIN_CRASH_AFTER_S, STANDIN_READY_AFTER_S, STANDIN_CHILD (leave a child that
-outlives it), STANDIN_NO_READY (this "version" does not know /ready), STANDIN_METRICS (a file that /metrics answers with).
+outlives it), STANDIN_NO_READY (this "version" does not know /ready), STANDIN_METRICS (a file that /metrics answers with;
+to who asks for OpenMetrics first, with the names that prometheus_client 0.26 then writes).
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/metrics" and os.environ.get("STANDIN_METRICS"):
             with open(os.environ["STANDIN_METRICS"], "rb") as stream:
-                self.answer(200, stream.read(), "text/plain; version=0.0.4; charset=utf-8")
+                text = stream.read()
+            accepted = self.headers.get("Accept", "")
+            if "openmetrics" in accepted and "allow-utf-8" not in accepted:
+                text = text.replace(b"sglang:", b"sglang_")
+            self.answer(200, text, "text/plain; version=0.0.4; charset=utf-8")
             return
         late = time.monotonic() - BEGAN < float(os.environ.get("STANDIN_READY_AFTER_S", "0"))
         if self.path == "/echo":

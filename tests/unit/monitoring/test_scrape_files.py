@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,24 @@ def test_the_files_are_what_prometheus_reads_and_name_each_other() -> None:
     assert json.loads(files["pdlab-targets.json"]) == scrape_files.targets(plan)
     assert json.loads(scrape_files.targets_text([])) == []
     assert all(name.startswith("pdlab-") for name in files), "no one's prometheus.yml is overwritten"
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        ("sglang_num_running_reqs", "sglang:num_running_reqs"),
+        ("sglang:num_running_reqs", "sglang:num_running_reqs"),
+        ("smg_worker_health", "smg_worker_health"),
+        ("up", "up"),
+    ],
+)
+def test_the_engines_names_are_the_same_for_every_version_of_prometheus(asked: str, kept: str) -> None:
+    (job,) = yaml.safe_load(scrape_files.scrape_text(5))["scrape_configs"]
+    (rule,) = job["metric_relabel_configs"]
+    assert (rule["source_labels"], rule["target_label"]) == (["__name__"], "__name__")
+    # Prometheus anchors the expression at both ends and writes $1 where re writes \\1.
+    match = re.fullmatch(rule["regex"], asked)
+    assert (match.expand(rule["replacement"].replace("$", "\\")) if match else asked) == kept
 
 
 def test_files_are_written_once_and_left_alone_when_they_say_the_same(tmp_path: Path) -> None:
