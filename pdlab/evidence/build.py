@@ -14,8 +14,9 @@ from pdlab.evidence.doubts import doubts_of
 from pdlab.evidence.goods import NO_LIMITS, goods_of, limit_set, limits_by_workload, rate_of, scales
 from pdlab.evidence.legs import Leg, arms_of
 from pdlab.evidence.likeness import unlike_reasons
+from pdlab.evidence.limit_ladder import limit_ladder
 from pdlab.evidence.measured import servers_of
-from pdlab.evidence.model import Arm, Doubt, Evidence, LegRow, RateRow, VerdictRow, WinnerCell
+from pdlab.evidence.model import Arm, Doubt, Evidence, LegRow, LimitSet, RateRow, VerdictRow, WinnerCell
 from pdlab.evidence.verdicts import verdict_of
 from pdlab.evidence.winners import winners_of
 
@@ -50,6 +51,9 @@ def build_evidence(
             verdicts.append(
                 verdict_of(workload, wanted, arms, samples, goods, searched, refused=refused, rehearsal=rehearsal)
             )
+        # Limits that the user asks stand alone; else the grid also shows where arms part beside what was stated.
+        for wanted in () if limits or refused else limit_ladder(samples, workload, _stated(sets)):
+            winners += winners_of(workload, wanted, goods_of(samples, workload, wanted), scales(arms))
     doubts = [Doubt(id="unlike", where=name, seen=reason, wanted="the same in every run") for reason in reasons]
     return Evidence(
         name=name,
@@ -66,6 +70,11 @@ def build_evidence(
         advice=[] if refused else advice_of(samples, arms),
         refused=refused,
     )
+
+
+def _stated(sets: Sequence[LimitSet]) -> list[LimitSet]:
+    """The limits that were stated; no limits at all is none."""
+    return [one for one in sets if one != NO_LIMITS]
 
 
 def _arm(name: str, legs: Sequence[Leg]) -> Arm:

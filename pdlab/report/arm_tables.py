@@ -14,9 +14,6 @@ from pdlab.evidence.model import (
     LimitSet,
     Load,
     PointRow,
-    RateRow,
-    VerdictRow,
-    WinnerCell,
 )
 from pdlab.report import formatting
 from pdlab.report.figures import Shown, interval_figure
@@ -95,8 +92,8 @@ def _table(evidence: Evidence, workload: str, loop: str) -> WorkloadTable:
     points = [row for row in evidence.points if (row.workload, row.load.loop) == (workload, loop)]
     cells = [cell for cell in evidence.cells if (cell.workload, cell.load.loop) == (workload, loop)]
     columns = tuple(column for column in COLUMNS if any(column[0] in cell.figures for cell in cells))
-    rows: list[VerdictRow | WinnerCell | RateRow] = [*evidence.verdicts, *evidence.winners, *evidence.rates]
-    stated = {row.limits for row in rows if row.workload == workload}
+    # The grid of winners shows further limits, which nobody stated.
+    stated = {row.limits for row in evidence.verdicts if row.workload == workload}
     claims = [row for row in evidence.comparisons if row.workload == workload]
     arms = [arm.name for arm in evidence.arms]
     return WorkloadTable(

@@ -7,11 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pdlab.analysis.goodput import Limits
 from pdlab.evidence.build import build_evidence
 from pdlab.evidence.legs import legs_of
-from pdlab.evidence.model import Evidence, Load, VerdictRow
+from pdlab.evidence.limit_ladder import _up
+from pdlab.evidence.model import Evidence, LimitSet, Load, VerdictRow
 from tests.unit.evidence import arms_run_factory
 from tests.unit.evidence.arms_run_factory import seeded_run
 from tests.unit.report import run_folder_factory as factory
@@ -114,7 +117,12 @@ def test_limits_that_nobody_meets_lead_to_lower_rates(legs) -> None:
 
 
 def test_the_winners_grid_has_a_cell_for_each_load_and_limit_and_names_only_shown_winners(evidence) -> None:
-    cells = {(cell.workload, cell.load.concurrency or cell.load.rate_s): cell for cell in evidence.winners}
+    judged = {(row.workload, row.limits) for row in evidence.verdicts}
+    cells = {
+        (cell.workload, cell.load.concurrency or cell.load.rate_s): cell
+        for cell in evidence.winners
+        if (cell.workload, cell.limits) in judged
+    }
     assert cells.keys() == {("short", 1), ("short", 16), ("short", 64), ("rag", 2.0), ("rag", 4.0), ("rag", 8.0)}
     assert cells["rag", 2.0].winner is None and "keep the limits" in cells["rag", 2.0].words
     assert cells["rag", 4.0].winner == cells["rag", 8.0].winner == "pd"
@@ -165,3 +173,25 @@ def test_a_closed_loop_without_limits_weighs_rate_tokens_and_first_token(
     found = verdict(of_run(seeded_run(tmp_path, arms=("pd", "tp2"), repeats=4, spread=0.004, prompts=60)), "short")
     assert found.answer == answer, found.sentence
     assert said in found.sentence
+
+
+def test_the_grid_also_has_limits_at_which_arms_part_unless_the_user_asked_for_some(legs, evidence) -> None:
+    rag = {cell.limits for cell in evidence.winners if cell.workload == "rag"}
+    assert len(rag) == 5 and LimitSet(ttft_ms=2000, tpot_ms=8) in rag
+    # The TTFT limit is the workload's own, TPOT limits lie between the quickest and the slowest arm.
+    assert {one.ttft_ms for one in rag} == {2000} and all(5 < one.tpot_ms < 13 for one in rag)
+    short = {cell.limits for cell in evidence.winners if cell.workload == "short"}
+    assert LimitSet() in short and {one.ttft_ms for one in short} == {None}
+    winners = {
+        (cell.limits.tpot_ms, cell.load.rate_s): cell.winner for cell in evidence.winners if cell.workload == "rag"
+    }
+    assert len({winners[limit, 4.0] for limit, _rate in winners}) > 1
+    asked = build_evidence(legs, "seeded", Limits(tpot_ms=7))
+    assert {cell.limits for cell in asked.winners} == {LimitSet(tpot_ms=7)}
+
+
+@given(st.floats(0.01, 9999, allow_subnormal=False))
+def test_a_limit_rounded_up_is_kept_by_its_value_and_at_most_a_tenth_above(value: float) -> None:
+    up = _up(value)
+    assert value * (1 - 1e-6) <= up <= value * 1.1 + 1e-9
+    assert _up(up) == up
