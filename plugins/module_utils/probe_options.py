@@ -14,7 +14,8 @@ def probe_options(plan: Mapping[str, Any], host: str) -> dict[str, dict[str, Any
     """{"kv": options of kv_probe, "collectives": options of collectives_probe}, each None where it does not apply.
 
     KV memory is moved between a GPU of the first prefill and one of the first decode, in their own environments;
-    collectives run among all GPUs of this host that servers use. Fingerprints are left to whoever knows the engine.
+    collectives run among all GPUs of this host that servers use. An arm that moves no KV cache does not try it: what is
+    kept is the result of the arm that does. Fingerprints are left to whoever knows the engine.
     """
     servers = [server for server in plan["servers"] if server["host"] == host]
     if not servers:
@@ -36,4 +37,5 @@ def probe_options(plan: Mapping[str, Any], host: str) -> dict[str, dict[str, Any
         "environments": [dict(server["environment"]) for server in ends] if len(ends) == 2 else [],
     }
     collectives = {**common, "backend": "nccl", "devices": gpus, "environment": dict(servers[0]["environment"])}
-    return {"kv": kv, "collectives": collectives if cuda and len(gpus) > 1 else None}
+    moves = plan.get("arm") is None or bool(ends)
+    return {"kv": kv if moves else None, "collectives": collectives if cuda and len(gpus) > 1 else None}

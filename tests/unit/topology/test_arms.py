@@ -96,6 +96,16 @@ def test_arms_of_a_fleet_are_cleared_host_by_host(
     assert [part_of(plan, host)["others"] for host in ("box1", "box2")] == [["dp-0"], ["dp-1"]]
 
 
+def test_only_the_arm_that_moves_kv_cache_tries_whether_it_moves(
+    arms_box: dict[str, Any], gpu_box: dict[str, Any], plan_of: Callable[..., dict[str, Any]]
+) -> None:
+    def tried(variables: dict[str, Any]) -> bool:
+        return part_of(plan_of(variables), "box1")["probes"]["kv"] is not None
+
+    assert tried({**arms_box, "pd_arm": "pd"}) and not tried({**arms_box, "pd_arm": "tp8"})
+    assert tried({**gpu_box, "pd_servers": deepcopy(TP8)}), "an inventory without arms tries it as ever"
+
+
 # --- faults ------------------------------------------------------------------------------------------------------
 
 WRONG: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
