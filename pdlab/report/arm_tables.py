@@ -6,17 +6,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pdlab.evidence.figure_ids import cell_figure, compare_figure
+from pdlab.evidence.cells import figures_of
+from pdlab.evidence.figure_ids import compare_figure
 from pdlab.evidence.model import (
     Cell,
     ComparisonRow,
     Evidence,
+    Interval,
     LimitSet,
     Load,
     PointRow,
 )
 from pdlab.report import formatting
-from pdlab.report.figures import Shown, interval_figure
+from pdlab.report.figures import Shown, figure_id, interval_figure
 from pdlab.report.loads import limit_key, load_key, load_words, ordered_loads
 from pdlab.report.workloads import workload as lengths_of
 
@@ -71,7 +73,10 @@ class LoadGroup:
 
 @dataclass(frozen=True)
 class WorkloadTable:
-    """One workload: the lengths of its requests, the limits stated for it, its loads."""
+    """One workload: the lengths of its requests, the limits stated for it, its loads.
+
+    `cells` are what charts draw; those at `doubtful` loads rest on a point that a check raised a doubt about.
+    """
 
     name: str
     lengths: str
@@ -80,6 +85,12 @@ class WorkloadTable:
     columns: tuple[tuple[str, str, str], ...]
     groups: tuple[LoadGroup, ...]
     cells: tuple[Cell, ...]
+    doubtful: frozenset[Load]
+
+    @property
+    def counting(self) -> list[Cell]:
+        """The cells that the evidence itself holds."""
+        return [cell for cell in self.cells if cell.load not in self.doubtful]
 
 
 def workload_tables(evidence: Evidence) -> list[WorkloadTable]:
@@ -91,6 +102,8 @@ def workload_tables(evidence: Evidence) -> list[WorkloadTable]:
 def _table(evidence: Evidence, workload: str, loop: str) -> WorkloadTable:
     points = [row for row in evidence.points if (row.workload, row.load.loop) == (workload, loop)]
     cells = [cell for cell in evidence.cells if (cell.workload, cell.load.loop) == (workload, loop)]
+    doubted = doubtful_cells(points) if len(evidence.legs) == 1 else []
+    cells += doubted
     columns = tuple(column for column in COLUMNS if any(column[0] in cell.figures for cell in cells))
     # The grid of winners shows further limits, which nobody stated.
     stated = {row.limits for row in evidence.verdicts if row.workload == workload}
@@ -107,7 +120,28 @@ def _table(evidence: Evidence, workload: str, loop: str) -> WorkloadTable:
             for load in ordered_loads(row.load for row in points)
         ),
         cells=tuple(cells),
+        doubtful=frozenset(cell.load for cell in doubted),
     )
+
+
+def shown_rows(evidence: Evidence) -> list[PointRow]:
+    """The points that charts draw: those that count; of a lone leg also those in doubt, which nothing else would show."""
+    return [row for row in evidence.points if row.counts or (len(evidence.legs) == 1 and row.point.ok)]
+
+
+def doubtful_cells(points: Sequence[PointRow]) -> list[Cell]:
+    """Points that have figures and do not count, each as a cell of its own."""
+    return [
+        Cell(
+            arm=row.arm,
+            workload=row.workload,
+            load=row.load,
+            points=[row.id],
+            figures={name: Interval(mean=value, n=1) for name, value in figures_of(row.point, None).items()},
+        )
+        for row in points
+        if row.point.ok and not row.counts
+    ]
 
 
 def _group(
@@ -138,7 +172,7 @@ def _group(
 def _figure(cell: Cell | None, field: str) -> Shown | None:
     if cell is None or field not in cell.figures:
         return None
-    return interval_figure(cell.figures[field], cell_figure(cell.arm, cell.workload, cell.load, field))
+    return interval_figure(cell.figures[field], figure_id(cell, field))
 
 
 def _claim(row: ComparisonRow) -> ClaimRow:

@@ -94,7 +94,7 @@ def render(
         rehearsal=evidence.rehearsal,
         rehearsal_note=results.REHEARSAL_NOTE,
         own=leg_view(own) if own else None,
-        verdict=results.verdict(own.report) if own else None,
+        verdict=_run_verdict(own, legs) if own else None,
         verdicts=[_verdict(row) for row in evidence.verdicts],
         unlike=[*evidence.refused, *(doubt.seen for doubt in evidence.doubts if doubt.id == "unlike")],
         steps=_steps(own, evidence),
@@ -176,10 +176,20 @@ def _data(drawn: Sequence[Chart]) -> str:
 def _workloads(evidence: Evidence, legs: Sequence[Leg], samples: Samples, looks: ArmLooks) -> list[WorkloadView]:
     made = []
     for number, table in enumerate(workload_tables(evidence)):
-        times = tuple(request_times(table.cells, evidence.points, looks.names))
+        times = tuple(request_times(table.counting, evidence.points, looks.names))
         charts = chart_sections(number, table, evidence, legs, samples, looks)
         made.append(WorkloadView(table, charts, times, max((one.ms for one in times), default=0.0)))
     return made
+
+
+def _run_verdict(own: Leg, legs: Sequence[Leg]) -> str:
+    """How the run went in a line; of a run of arms that passed, by its legs, since it has no stages of its own."""
+    if len(legs) == 1 or not own.report.ok:
+        return results.verdict(own.report)
+    points = [point for leg in legs for point in leg.report.points]
+    good, requested = sum(leg.report.ok for leg in legs), sum(point.requested or 0 for point in points)
+    completed = sum(point.completed or 0 for point in points)
+    return f"Passed: {good} of {len(legs)} legs, {completed} of {requested} requests completed"
 
 
 def _verdict(row: VerdictRow) -> VerdictView:

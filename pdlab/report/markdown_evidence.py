@@ -83,7 +83,7 @@ def _arms(workload: WorkloadTable) -> str:
 
 
 def _times(workload: WorkloadTable, evidence: Evidence) -> list[str]:
-    found = request_times(workload.cells, evidence.points, [arm.name for arm in evidence.arms])
+    found = request_times(workload.counting, evidence.points, [arm.name for arm in evidence.arms])
     if not found:
         return []
     rows = []

@@ -9,7 +9,7 @@ from typing import Any
 
 from pdlab.evidence.legs import Leg
 from pdlab.evidence.model import Evidence, Load
-from pdlab.report.arm_tables import WorkloadTable
+from pdlab.report.arm_tables import WorkloadTable, shown_rows
 from pdlab.report.charts.distributions import share_chart, spread_chart
 from pdlab.report.charts.over_load import over_load_charts
 from pdlab.report.charts.pareto import pareto_charts
@@ -41,7 +41,9 @@ def chart_sections(
     """The charts of the page's `number`-th workload. Ids are unique among workloads, and the same each time."""
     loads = [group.load for group in table.groups]
     return ChartSections(
-        over_load=tuple(over_load_charts(table.loop, table.cells, _failed(table, evidence), looks, f"load-{number}")),
+        over_load=tuple(
+            over_load_charts(table.loop, table.cells, table.doubtful, _failed(table, evidence), looks, f"load-{number}")
+        ),
         spread=tuple(_spread(number, table, loads, evidence, legs, looks)),
         pareto=tuple(pareto_charts(table.cells, looks, f"pareto-{number}")),
         queues=tuple(_queues(number, table, evidence, legs, samples)),
@@ -65,10 +67,10 @@ def _failed(table: WorkloadTable, evidence: Evidence) -> list[Load]:
 def watched_points(evidence: Evidence) -> list[str]:
     """The points whose queues are drawn: of each arm and workload the heaviest load, its first repeat that counts."""
     best: dict[tuple[str, str, str], tuple[float, int, str]] = {}
-    for row in evidence.points:
+    for row in shown_rows(evidence):
         key = (row.workload, row.load.loop, row.arm)
         found = (-load_value(row.load), row.repeat, row.id)
-        if row.counts and (key not in best or found < best[key]):
+        if key not in best or found < best[key]:
             best[key] = found
     return [id for _load, _repeat, id in best.values()]
 
@@ -86,8 +88,8 @@ def _spread(
     }
     rows = [
         row
-        for row in evidence.points
-        if row.counts and (row.workload, row.load.loop) == (table.name, table.loop)
+        for row in shown_rows(evidence)
+        if (row.workload, row.load.loop) == (table.name, table.loop)
         and (row.leg, row.point.label) in requests
     ]  # fmt: skip
     if not rows:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
-from pdlab.evidence.figure_ids import cell_figure
 from pdlab.evidence.model import Cell, Interval, Load
 from pdlab.report.charts.plot import ArmLooks, Chart, Spec, layout, legend_below, load_ticks, shown, title
+from pdlab.report.figures import figure_id
 from pdlab.report.loads import axis_words, load_key, load_value, load_words
 
 # Field of a cell, its title, its unit.
@@ -24,11 +25,16 @@ TAIL = (("p90", "dash"), ("p99", "dot"))
 
 
 def over_load_charts(
-    loop: str, cells: Sequence[Cell], failed: Sequence[Load], looks: ArmLooks, prefix: str
+    loop: str,
+    cells: Sequence[Cell],
+    doubtful: Collection[Load],
+    failed: Sequence[Load],
+    looks: ArmLooks,
+    prefix: str,
 ) -> list[Chart]:
     """One chart for each quantity that any cell has. `cells` are of one workload and one loop.
 
-    `failed`: loads at which an arm has no figure, which are marked on the axis.
+    `doubtful`: loads whose markers are open. `failed`: loads at which an arm has no figure, marked on the axis.
     """
     made = []
     for fields, name, unit in QUANTITIES:
@@ -36,10 +42,20 @@ def over_load_charts(
         if field is None:
             continue
         kind = {"p50": ", median", "mean": ", mean"}.get(field.partition(".")[2], "")
-        made.append(
-            _chart(f"{prefix}-{fields[0].split('.')[0]}", f"{name}{kind}", field, unit, loop, cells, failed, looks)
-        )
+        chart = _chart(f"{prefix}-{fields[0].split('.')[0]}", f"{name}{kind}", field, unit, loop, cells, failed, looks)
+        if doubtful:
+            _open_markers(chart.spec["data"], {load_value(load) for load in doubtful})
+            chart = replace(chart, note="Open markers: a check raised a doubt. No verdict rests on these.")
+        made.append(chart)
     return made
+
+
+def _open_markers(data: Sequence[Spec], values: Collection[float]) -> None:
+    """Open markers at these loads; the lines stay as they are."""
+    for trace in data:
+        marker = trace["marker"]
+        if "customdata" in trace:
+            marker["symbol"] = [f"{marker['symbol']}-open" if x in values else marker["symbol"] for x in trace["x"]]
 
 
 def _chart(
@@ -64,7 +80,7 @@ def _chart(
     more = (
         {"showlegend": True, "legend": legend_below(), "margin": LEGEND_MARGIN} if len(data) > len(looks.names) else {}
     )
-    x, y = {"title": title(axis_words(loop)), **ticks}, {"title": title(unit), "rangemode": "tozero"}
+    x, y = {"title": title(axis_words(loop)), **ticks}, {"title": title(unit), "range": [0, _top(data)]}
     spec = {"data": data, "layout": layout(x, y, **more)}
     return Chart(id, name, f"{name} over {axis_words(loop)}. " + "; ".join(words) + ".", spec)
 
@@ -88,10 +104,7 @@ def _line(arm: str, field: str, unit: str, cells: Sequence[Cell], looks: ArmLook
         },
         "line": looks.line(arm),
         "marker": looks.marker(arm),
-        "customdata": [
-            [cell_figure(cell.arm, cell.workload, cell.load, field), _repeats(figure)]
-            for cell, figure in zip(cells, found, strict=True)
-        ],
+        "customdata": [[figure_id(cell, field), _repeats(figure)] for cell, figure in zip(cells, found, strict=True)],
         "hovertemplate": f"%{{y:.4g}} {unit}, %{{customdata[1]}}<br>%{{customdata[0]}}<extra>%{{fullData.name}}</extra>",
     }
 
@@ -127,12 +140,26 @@ def _failed(loads: Sequence[Load]) -> Spec:
     }
 
 
+def _top(data: Sequence[Spec]) -> float:
+    """Where the axis ends: above every mean, and above the intervals unless they would dwarf all that was measured."""
+    means = [y for trace in data for y in trace["y"]]
+    ends = [
+        y + more
+        for trace in data
+        if "error_y" in trace
+        for y, more in zip(trace["y"], trace["error_y"]["array"], strict=True)
+    ]
+    highest = max(means, default=0.0) or 1.0
+    return 1.06 * max(highest, min(max(ends, default=0.0), 2 * highest))
+
+
 def _above(figure: Interval) -> float:
     return 0.0 if figure.high is None else max(0.0, figure.high - figure.mean)
 
 
 def _below(figure: Interval) -> float:
-    return 0.0 if figure.low is None else max(0.0, figure.mean - figure.low)
+    """Down to 0 at most: none of these quantities can be less."""
+    return 0.0 if figure.low is None else max(0.0, min(figure.mean, figure.mean - figure.low))
 
 
 def _repeats(figure: Interval) -> str:

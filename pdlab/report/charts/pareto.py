@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pdlab.evidence.figure_ids import cell_figure
+from pdlab.evidence.cells import PER_GPU
 from pdlab.evidence.model import Cell
 from pdlab.report.charts.plot import ArmLooks, Chart, Spec, layout, shown, title
+from pdlab.report.figures import figure_id
 from pdlab.report.loads import load_key, load_value, load_words
 
-PER_GPU = "output_tok_s_per_gpu"
 WHOLE = "output_tok_s"
 LATENCIES = (
     (("ttft_ms.p50", "ttft_ms.mean"), "TTFT"),
@@ -27,7 +27,8 @@ def pareto_charts(cells: Sequence[Cell], looks: ArmLooks, prefix: str) -> list[C
     for fields, name in LATENCIES:
         field = next((field for field in fields if any(field in cell.figures for cell in cells)), None)
         known = [cell for cell in cells if field and field in cell.figures and height in cell.figures]
-        if field and known:
+        # One point alone is beaten by nothing and beats nothing.
+        if field and len(known) > 1:
             made.append(_chart(f"{prefix}-{name.lower()}", name, field, height, known, looks))
     return made
 
@@ -106,7 +107,7 @@ def _arm(
         "cliponaxis": False,
         "line": {**looks.line(arm), "width": 1},
         "marker": looks.marker(arm),
-        "customdata": [[load_words(cell.load), cell_figure(arm, cell.workload, cell.load, height)] for cell in cells],
+        "customdata": [[load_words(cell.load), figure_id(cell, height)] for cell in cells],
         "hovertemplate": f"%{{customdata[0]}}: %{{y:.4g}} {unit} at %{{x:.4g}} ms<br>%{{customdata[1]}}"
         "<extra>%{fullData.name}</extra>",
     }

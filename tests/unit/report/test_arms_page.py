@@ -15,9 +15,14 @@ from typer.testing import CliRunner
 
 from pdlab.cli import app
 from pdlab.evidence.figure_ids import parse
+from pdlab.evidence.model import Interval
 from pdlab.report import formatting, page, subject_of, write_report
+from pdlab.report.arm_tables import workload_tables
+from pdlab.report.charts import ArmLooks
+from pdlab.report.charts.over_load import over_load_charts
 from pdlab.report.checks import failed_checks
 from pdlab.report.compare import compare, title, write_comparison
+from pdlab.report.loads import load_value
 from pdlab.report.repeat import arm_commands, run_commands
 from pdlab.report.request_time import PARTS, UNKNOWN, request_times
 from pdlab.report.run_view import link
@@ -288,3 +293,36 @@ def test_a_comparison_is_the_same_each_time(tmp_path: Path) -> None:
         made.append(output.read_text())
     assert made[0] == made[1]
     assert title([*folders, *folders]) == title(folders)
+
+
+# --- what does not count -----------------------------------------------------------------------------------------
+
+
+def test_a_lone_run_shows_its_doubtful_points_with_open_markers_and_their_own_ids(tmp_path: Path) -> None:
+    run = factory.RunMaker(tmp_path)
+    run.measure(1, 8)
+    run.measure(
+        16, 48, counts=False, checks=[{"id": "little", "grade": "doubt", "ok": False, "seen": "9 %", "wanted": "5 %"}]
+    )
+    run.stage("benchmark")
+    subject = subject_of(run.end("ok", 0))
+    (table,) = workload_tables(subject.evidence)
+    assert [load_value(load) for load in table.doubtful] == [16]
+    charts = over_load_charts("closed", table.cells, table.doubtful, [], ArmLooks(("pd",)), "x")
+    line = charts[0].spec["data"][0]
+    assert line["x"] == [1, 16]
+    assert line["marker"]["symbol"] == ["circle", "circle-open"]
+    assert line["customdata"][1][0] == "pd-r0:c16-n48:output_tok_s"
+    assert "Open markers" in charts[0].note
+    text = visible(page(run.folder))
+    assert "little" in text and "9 %" in text
+
+
+def test_an_interval_never_reaches_below_nothing_nor_dwarfs_what_was_measured(tmp_path: Path) -> None:
+    cell = subject_of(seeded_run(tmp_path, repeats=2, arms=["pd"])).evidence.cells[0]
+    wide = cell.model_copy(update={"figures": {"output_tok_s": Interval(mean=700.0, low=-1100.0, high=2500.0, n=2)}})
+    (chart,) = over_load_charts("closed", [wide], [], [], ArmLooks(("pd",)), "x")
+    trace = chart.spec["data"][0]
+    assert trace["error_y"]["arrayminus"] == [700.0]
+    low, high = chart.spec["layout"]["yaxis"]["range"]
+    assert low == 0 and 700 < high < 2000
