@@ -227,6 +227,33 @@ class Bench:
             for child in groups:
                 child.wait(timeout=60)
 
+    def benchmark_overhead(self) -> Row:
+        """The benchmark stage of `pdlab bench`, against the same client commands one after the other."""
+        self.pdlab("deploy")
+        own, bare = [], []
+        for _ in range(2):
+            self.pdlab("bench")
+            latest = sorted(path for path in self.runs.iterdir() if (path / "plan.json").exists())[-1]
+            stages = json.loads(self.pdlab("report", str(latest), "--json"))["stages"]
+            own.append(next(float(stage["seconds"]) for stage in stages if stage["name"] == "benchmark"))
+            bare.append(self.clients_by_hand(latest))
+        return Row("benchmark sweep, against its clients by hand", min(own), min(bare), 1.05)
+
+    def clients_by_hand(self, latest: Path) -> float:
+        """Seconds of a run's client commands, each with the warm-up and the flush that the client offers."""
+        seconds = 0.0
+        for path in sorted((latest / "records").glob("point-*.json")):
+            record = json.loads(path.read_text())
+            argv = list(record["client"]["argv"])
+            argv[argv.index("--warmup-requests") + 1] = str(record["warmup"]["warmup"]["requests"])
+            argv[argv.index("--output-file") + 1] = str(self.scratch / "by-hand.jsonl")
+            home = Path(
+                tempfile.mkdtemp(dir=self.scratch)
+            )  # the client keeps its prompts in HOME: no run finds them made
+            env = {"HOME": str(home), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+            seconds += timed(lambda argv=argv, env=env: run([*argv, "--flush-cache"], env))  # type: ignore[misc]
+        return seconds
+
     def deploy_one_host(self) -> Row:
         """Nothing to change on one host over ssh: a test host with systemd, and the whole rehearsal on it."""
         return self.deploy_over_ssh(1, 6.0)
@@ -290,6 +317,7 @@ def wait_for_answer(plan: Mapping[str, Any]) -> None:
 def main() -> None:
     """Run the rows that were asked for and print the table."""
     names = ["analysis", "report", "preflight", "environment_cold", "environment_warm", "second_deploy", "first_answer"]
+    names += ["benchmark_overhead"]
     names += ["deploy_one_host", "deploy_three_hosts", "whole"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", default=names, metavar="row", help=f"which rows: {', '.join(names)}")

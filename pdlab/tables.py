@@ -21,7 +21,7 @@ from rich.text import Text
 from pdlab.loose import as_list, as_mapping, as_rows, as_text
 from pdlab.report import formatting
 from pdlab.report.verdicts import Verdict, verdicts
-from pdlab.report.workloads import workloads
+from pdlab.report.workloads import load, workloads
 from pdlab.results import REHEARSAL_NOTE, SAMPLES_NEEDED, Point, Report
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def results_table(report: Report, width: int = WIDTH) -> RenderableType:
     for name, group in groups.items():
         parts.append(_points(name, group, columns, report.rehearsal))
         parts += [_failure(point) for point in group if not point.ok]
+        parts += [_doubt(point) for point in group if point.ok and not point.counts]
     if any(point.ok and point.ttft_ms.p90 is None for point in report.points):
         parts.append(Text(f"n/a: p90 needs {SAMPLES_NEEDED['p90']} requests", style=SOFT))
     return Group(*parts)
@@ -269,10 +270,10 @@ def _points(name: str, points: Iterable[Point], columns: Iterable[Column], rehea
     if rehearsal:
         title = f"REHEARSAL: {title}\n{REHEARSAL_NOTE}"
     table = _table(title, WARNING if rehearsal else "bold")
-    for header in ("\nconc", "\nrequests", *(header for header, _ in columns)):
+    for header in ("\nload", "\nrequests", *(header for header, _ in columns)):
         table.add_column(header, justify="right", no_wrap=True)
     for point in points:
-        head = (str(point.concurrency or point.label), formatting.done(point.completed, point.requested))
+        head = (load(point), formatting.done(point.completed, point.requested))
         if point.ok:
             table.add_row(*head, *(shown(point) for _, shown in columns))
         else:
@@ -288,6 +289,13 @@ def _failure(point: Point) -> RenderableType:
     if (more := len(point.error_lines) - ERROR_LINES) > 0:
         lines.append(Padding(Text(f"{more} more in the report", style=SOFT), (0, 0, 0, 2)))
     return Group(said, *lines)
+
+
+def _doubt(point: Point) -> RenderableType:
+    """Why no verdict rests on a point that has figures."""
+    said = Text(f"{point.label} is doubtful, and left out of verdicts", style=WARNING)
+    said.append(": " + "; ".join(point.why), style=_REASON)
+    return said
 
 
 def _failed_word(point: Point) -> str:

@@ -26,7 +26,7 @@ from pdlab.report import formatting
 from pdlab.report.markdown_evidence import evidence_blocks
 from pdlab.report.markdown_text import fenced, table, text
 from pdlab.report.next_steps import next_steps
-from pdlab.report.workloads import workload
+from pdlab.report.workloads import load, workload
 from pdlab.results import Point, Report
 from pdlab.store import RunContents, StoreError, explain
 
@@ -186,6 +186,10 @@ def _points(report: Report) -> str:
     listed = table(header, [_point(point) for point in report.points], left=(0, 1))
     reasons = [
         f"- {text(point.label)} {_word(point)}: {text('; '.join(point.why))}" for point in report.points if not point.ok
+    ] + [
+        f"- {text(point.label)} is doubtful, and left out of verdicts: {text('; '.join(point.why))}"
+        for point in report.points
+        if point.ok and not point.counts
     ]
     return "\n\n".join([f"{title}:", listed, *(["\n".join(reasons)] if reasons else [])])
 
@@ -199,7 +203,7 @@ def _sentence(value: str) -> str:
 
 
 def _point(point: Point) -> list[str]:
-    name = text(point.label if point.concurrency is None else point.concurrency)
+    name = text(load(point))
     head = [name, text(workload(point)), formatting.done(point.completed, point.requested)]
     if not point.ok:
         return [*head, _word(point), "", "", "", "", ""]

@@ -9,12 +9,24 @@ from pdlab.results import Point
 
 
 def workloads(points: Sequence[Point]) -> dict[str, list[Point]]:
-    """The points by their request lengths, each in order of concurrency: curves join like with like only."""
+    """The points by their request lengths and kind of loop, each in order of load: curves join like with like only."""
     found: dict[str, list[Point]] = {}
     for point in points:
-        if point.concurrency is not None:
-            found.setdefault(workload(point), []).append(point)
-    return {name: sorted(group, key=lambda point: point.concurrency or 0) for name, group in found.items()}
+        if point.concurrency is not None or point.rate_s is not None:
+            loop = ", open loop" if point.loop == "open" else ""
+            found.setdefault(workload(point) + loop, []).append(point)
+    return {name: sorted(group, key=_amount) for name, group in found.items()}
+
+
+def load(point: Point) -> str:
+    """How requests arrive, in few characters: "16" in flight, or "4/s"."""
+    if point.loop == "open" and point.rate_s is not None:
+        return f"{point.rate_s:g}/s"
+    return point.label if point.concurrency is None else str(point.concurrency)
+
+
+def _amount(point: Point) -> float:
+    return point.rate_s or 0.0 if point.loop == "open" else float(point.concurrency or 0)
 
 
 def workload(point: Point) -> str:

@@ -84,27 +84,23 @@ class ActionModule(ActionBase):
         return result
 
     def _measure(self, options: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
-        """Run the job to its end; return what state=collected gives."""
+        """Run the job to its end, in as few calls as can be; return what state=collected gives."""
         point = options["point"]
-        started = self._call("started", options, task_vars)
-        if started.get("failed"):
-            if "missing" in started:
-                return {"record": not_started(point, started["missing"])}
-            raise StepFailed(started)
+        onward = {**options, "onward": True, "wait_s": POLL_WAIT_S}
+        seen = self._call("started", onward, task_vars)
+        if "missing" in seen:
+            return {"record": not_started(point, seen["missing"])}
         told_at = 0.0
         while True:
-            polled = self._call("polled", {**options, "wait_s": POLL_WAIT_S}, task_vars)
-            if polled.get("failed"):
-                raise StepFailed(polled)
-            if polled["finished"] or time.monotonic() - told_at >= LINE_EVERY_S:
+            if seen.get("failed"):
+                raise StepFailed(seen)
+            if seen["finished"] or time.monotonic() - told_at >= LINE_EVERY_S:
                 told_at = time.monotonic()
-                display.display(progress_line(point["label"], polled["progress"], polled["elapsed_s"]))
-            if polled["finished"]:
-                break
-        collected = self._call("collected", options, task_vars)
-        if collected.get("failed"):
-            raise StepFailed(collected)
-        return collected
+                display.display(progress_line(point["label"], seen["progress"], seen["elapsed_s"]))
+            if seen["finished"]:
+                collected: dict[str, Any] = seen["collected"]
+                return collected
+            seen = self._call("polled", onward, task_vars)
 
     def _call(self, state: str, options: Mapping[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
         answer: dict[str, Any] = self._execute_module(

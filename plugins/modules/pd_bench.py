@@ -225,6 +225,12 @@ options:
   supervisord:
     description: The supervisord to start when supervisor is used and none runs. Defaults to pdlab's own below O(root).
     type: path
+  onward:
+    description:
+      - Whether to go on in the same call as far as possible, from V(started) to V(polled) and from a job that has ended
+        to V(collected), whose result is RV(collected) then. A call of a module costs half a second.
+    type: bool
+    default: false
   wait_s:
     description: Seconds that O(state=polled) waits at most.
     type: float
@@ -320,6 +326,10 @@ sizes:
   description: The bytes of each raw file that there is on the target, by its path.
   type: dict
   returned: when O(state=collected)
+collected:
+  description: What O(state=collected) returns.
+  type: dict
+  returned: when O(onward) is true and the job has ended
 finished:
   description: Whether the job has ended.
   type: bool
@@ -347,7 +357,7 @@ argv:
 import inspect
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -701,6 +711,16 @@ def absent(params: Mapping[str, Any]) -> dict[str, Any]:
     return {"changed": clear_away(manager_of(params))}
 
 
+def go(step: Callable[[Mapping[str, Any]], dict[str, Any]], params: Mapping[str, Any]) -> dict[str, Any]:
+    """One step and, when `onward` says so, those that can follow it now."""
+    result = step(params)
+    if params["onward"] and step is start:
+        result = {**result, **poll(params), "changed": result["changed"]}
+    if params["onward"] and result.get("finished"):
+        result["collected"] = collect(params)
+    return result
+
+
 def main() -> None:
     """Dispatch on the state."""
     module = AnsibleModule(
@@ -779,6 +799,7 @@ def main() -> None:
             },
             "service_manager": {"type": "str", "choices": ["auto", "systemd", "supervisor"], "default": "auto"},
             "supervisord": {"type": "path"},
+            "onward": {"type": "bool", "default": False},
             "wait_s": {"type": "float", "default": 5},
             "lease_s": {"type": "float", "default": 60},
             "fail": {"type": "bool", "default": False},
@@ -801,7 +822,7 @@ def main() -> None:
         )
         return
     try:
-        result = step(module.params)
+        result = go(step, module.params)
     except Refused as error:
         module.fail_json(msg=str(error), missing=error.reasons)
     except ServiceError as error:

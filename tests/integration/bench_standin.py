@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands where the benchmark client would, for tests of the job around it: it replays what the real one wrote.
 
-It is copied to where the client would lie, and finds the recordings in $HOME/recorded. --tag steers it: "good" replays a whole run, "hang" stops in the middle with a child and waits for ever,
+It is copied to where the client would lie, and finds the recordings three folders up. --tag steers it: "good" replays a whole run, "hang" stops in the middle with a child and waits for ever,
 "crash" stops in the middle with a traceback, "deaf" hangs and ignores SIGTERM.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -15,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-DATA = Path(os.environ["HOME"]) / "recorded"
+DATA = Path(__file__).parents[3] / "recorded"
 
 
 def option(name: str) -> str:

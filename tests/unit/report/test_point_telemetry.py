@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from pdlab import tables
 from pdlab.analysis.measurement import Servers, from_point
 from pdlab.point_telemetry import box_telemetry, client_figures, engine_figures, limits_of
+from pdlab.report import markdown
 from pdlab.results import Point, build_report
 from tests.unit.report import run_folder_factory as factory
 
@@ -84,3 +86,21 @@ def test_damaged_telemetry_is_no_telemetry(damaged: Any) -> None:
     assert engine is None or engine.samples is None
     assert box is None or (box.load_1m is None and box.gpus == [])
     assert limits_of(damaged) in ([], [limits_of([{}])[0]])
+
+
+def test_a_doubtful_point_and_an_open_loop_say_so_on_the_terminal_and_in_the_findings(tmp_path: Path) -> None:
+    run = factory.good_run(tmp_path)
+    records = run.path / "records"
+    doubt = {"counts": False, "why": ["client_slow: 97% of a core"]}
+    opened = {"loop": "open", "rate_s": 0.5, "concurrency": None}
+    for name, change in (("point-c16-n48", doubt), ("point-c64-n96", opened)):
+        path = records / f"{name}.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    found = build_report(run.read())
+    shown = tables.plain(tables.results_table(found))
+    assert "c16-n48 is doubtful, and left out of verdicts: client_slow: 97% of a core" in " ".join(shown.split())
+    assert "256 in, 128 out, open loop" in shown and "0.5/s" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    written = markdown.section(run.read())
+    assert "c16-n48 is doubtful, and left out of verdicts: " in written
+    assert "| 0.5/s " in written
