@@ -123,11 +123,12 @@ class ArmsRun:
         variables: Mapping[str, Any],
         then: Callable[[RunFolder], Iterator[Step]] | None = None,
     ) -> Exit:
-        options = replace(self.options, tags=tags)
+        # Among the user's own, so that it holds for whatever is played after a failure, too: the logs are this arm's.
+        options = replace(self.options, tags=tags, extra_vars=(*self.options.extra_vars, f"pd_arm={arm}"))
         session = Session(self.console, options, folder.path.parent, folder=folder, above=above)
         session.cancellation = self.cancellation
         benchmark = {"pd_benchmark": self.document.benchmark} if self.document.benchmark else {}
-        code = session.run("site", {"pd_arm": arm, **benchmark, **variables}, then)
+        code = session.run("site", {**benchmark, **variables}, then)
         for line in failure_lines(session.outcome):
             self.console.print(line, style="red", soft_wrap=True, markup=False)
         return code

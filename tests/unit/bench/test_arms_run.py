@@ -58,12 +58,14 @@ class Box:
         self.variables: list[Mapping[str, Any]] = []
         self.plan = plan_of()
         self.cancelled = 0
+        self.logs_of: list[str | None] = []
         self.fails: dict[tuple[str, str], Callable[[], Outcome]] = {}
 
     def __call__(self, playbook: str, options: PlaybookOptions, private: Path, **rest: Any) -> Outcome:
         variables = rest["variables"]
         folder = variables.get("pdlab_run_dir")
-        arm = variables.get("pd_arm")
+        arm = next((each.partition("=")[2] for each in options.extra_vars if each.startswith("pd_arm=")), None)
+        self.logs_of += [arm] if playbook == "logs" else []
         self.cancelled += playbook == session.CANCEL_PLAYBOOK
         if playbook not in ("site", "benchmark", "report"):
             return done()
@@ -161,6 +163,7 @@ def test_a_leg_that_fails_does_not_lose_the_others_and_the_first_arm_comes_back(
     assert run(console, folder, document) is Exit.DEPLOY_FAILED
     assert [status for _name, status in legs(folder)] == ["ok", "failed", "ok", "ok"]
     assert "colocated-r1" in folder.run_document()["why"]
+    assert box.logs_of == ["colocated"], "what is kept of the servers' logs is the failed arm's"
 
 
 def test_a_failed_point_alone_is_status_6(box: Box, console: Console, tmp_path: Path) -> None:
@@ -226,7 +229,7 @@ def test_rates_are_searched_inside_the_leg_with_its_arm_and_a_repeat_asks_for_th
     searched = [part.plan_document()["benchmark"]["searched"] for part in folder.leg_folders()]
     assert searched == [["r1.4-n4", "r1.2-n4"]] * 4
     inside = box.variables[1:4]
-    assert {variables["pd_arm"] for variables in inside} == {"pd"}
+    assert [arm for _playbook, arm, _tags in box.played] == ["pd"] * 4 + ["colocated"] * 8 + ["pd"] * 4
     assert {variables["pdlab_seed_offset"] for variables in inside} == {0}
     assert {variables["pdlab_run_dir"] for variables in inside} == {str(folder.leg_folders()[0].path)}
 
