@@ -47,9 +47,8 @@ def client_commands(leg: Leg) -> list[Command]:
     """The benchmark client's command line of each point whose record kept it."""
     commands = []
     for files in leg.contents.points:
-        record = as_mapping(files.record)
-        argv = [str(item) for item in as_list(record.get("argv") or record.get("command"))]
+        client = as_mapping(as_mapping(files.record).get("client"))
+        argv = [str(item) for item in as_list(client.get("argv"))]
         if argv:
-            environment = {str(key): str(value) for key, value in as_mapping(record.get("environment")).items()}
-            commands.append(Command(files.label, formatting.shell_block(argv, environment)))
+            commands.append(Command(files.label, formatting.shell_block(argv)))
     return commands

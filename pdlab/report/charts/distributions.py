@@ -56,9 +56,7 @@ def spread_chart(
         "data": data,
         "layout": layout(x, {"title": title("ms"), "rangemode": "tozero"}, boxmode="group", boxgap=0.35),
     }
-    note = (
-        "Box: the middle half of requests, line: the median, whiskers: 5th to 95th percentile. All repeats that count."
-    )
+    note = "Box: the middle half of requests, line: the median, whiskers: 5th to 95th percentile. All repeats together."
     return Chart(id, NAMES[field], f"{NAMES[field]} over requests. " + "; ".join(words) + ".", spec, note=note)
 
 

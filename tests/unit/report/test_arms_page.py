@@ -23,7 +23,7 @@ from pdlab.report.charts.over_load import over_load_charts
 from pdlab.report.checks import failed_checks
 from pdlab.report.compare import compare, title, write_comparison
 from pdlab.report.loads import load_value
-from pdlab.report.repeat import arm_commands, run_commands
+from pdlab.report.repeat import arm_commands, client_commands, run_commands
 from pdlab.report.request_time import PARTS, UNKNOWN, request_times
 from pdlab.report.run_view import link
 from pdlab.report.topology_drawing import drawing
@@ -202,6 +202,26 @@ def test_the_commands_of_a_run_are_quoted_for_a_shell_and_hide_secrets(tmp_path:
     (typed,) = run_commands(subject.own.report, subject.legs)
     assert shlex.split(typed.text) == [*argv[:-1], formatting.HIDDEN]
     assert shlex.split(formatting.shell_line(argv[:-2])) == argv[:-2]
+
+
+def test_the_benchmark_clients_own_command_line_stands_point_by_point(tmp_path: Path) -> None:
+    argv = [
+        "/opt/py thon",
+        "-m",
+        "sglang.benchmark.serving",
+        "--base-url",
+        "http://127.0.0.1:8000",
+        "--tokenizer",
+        "a'b $x",
+    ]
+    run = factory.RunMaker(tmp_path)
+    run.measure(1, 8, client={"argv": argv})
+    run.measure(16, 48)
+    (command,) = client_commands(subject_of(run.end("ok", 0)).legs[0])
+    assert command.title == "c1-n8"
+    # A shell joins lines that end in a backslash.
+    assert shlex.split(command.text.replace("\\\n", "")) == argv
+    assert "sglang.benchmark.serving" in page(run.folder)
 
 
 def test_each_arm_says_how_it_is_deployed_alone(tmp_path: Path) -> None:
