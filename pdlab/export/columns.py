@@ -59,6 +59,7 @@ _WORDS = {
     "box.load_1m": "Load average of one minute, on the client's machine",
     "box.cpu_mhz": "Frequency of its CPUs",
     "client.loop_lag_ms": "How late the client's event loop ran a timer",
+    "engine.prefill_bootstrap": "Requests that wait for prefill and decode to have shaken hands.",
     "engine.prefill_waiting": "Requests that wait for prefill.",
     "engine.prefill_inflight": "Requests in prefill's transfer queue.",
     "engine.decode_prealloc": "Requests that wait for room in decode.",

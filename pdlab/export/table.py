@@ -16,7 +16,10 @@ from pdlab.evidence.model import Evidence
 from pdlab.export.columns import Column, columns, value_at
 
 SCHEMA_VERSION = 1
-PARQUET_EXTRA = "Parquet needs pyarrow, which pdlab does not install by itself (55 MB): pip install 'pdlab[parquet]'"
+PARQUET_EXTRA = (
+    "Parquet needs pyarrow, which is not installed beside pdlab by itself (55 MB). In pdlab's environment: "
+    "python -m pip install 'pyarrow>=20' (the extra `parquet` of pdlab)"
+)
 
 Row = dict[str, Any]
 

@@ -20,6 +20,7 @@ from pdlab.loose import as_mapping, as_number, as_rows
 
 # Field of results.EngineFigures -> the role whose servers are summed, and the metric.
 GAUGES = {
+    "prefill_bootstrap": ("prefill", "num_prefill_bootstrap_queue_reqs"),
     "prefill_waiting": ("prefill", "num_queue_reqs"),
     "prefill_inflight": ("prefill", "num_prefill_inflight_queue_reqs"),
     "decode_prealloc": ("decode", "num_decode_prealloc_queue_reqs"),

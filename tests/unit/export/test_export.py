@@ -114,7 +114,7 @@ def test_a_column_is_the_field_of_a_figures_id(tmp_path: Path) -> None:
 
 def test_every_column_has_words_and_every_figure_a_unit() -> None:
     for column in columns():
-        assert column.words, column
+        assert column.words, f"say what {column.name} is, in its model or in pdlab/export/columns.py"
         if column.kind == "number" and "load_1m" not in column.name:
             assert column.unit, column
 
@@ -142,7 +142,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatc
     arguments = ["export", str(folder.path), "--format", "parquet", "-o", str(tmp_path / "x.parquet")]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == Exit.ERROR
-    assert "pip install 'pdlab[parquet]'" in done.stderr
+    assert "pip install 'pyarrow>=20'" in done.stderr
     assert not (tmp_path / "x.parquet").exists()
 
 

@@ -213,8 +213,12 @@ def test_a_figure_of_runs_side_by_side_leads_into_each_of_them(tmp_path: Path) -
     assert done.exit_code == 0, done.stderr
     for folder in (first, second):
         assert f"{folder.name}/bench/c16-n48.jsonl:1  output_throughput" in done.stdout
-    ledger = Ledger([first, second])
-    for id in ledger.every_id():
+    page = tmp_path / "comparison.html"
+    made = CliRunner().invoke(app, ["compare", first.name, second.name, "-o", str(page), "--runs-dir", str(tmp_path)])
+    assert made.exit_code == 0, made.stderr
+    ledger, shown = Ledger([first, second]), Figures(page.read_text()).found
+    assert len(shown) > 30
+    for id in {*ledger.every_id(), *(id for id, _text in shown)}:
         assert ledger.explain(id).agrees, id
 
 

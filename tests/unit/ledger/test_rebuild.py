@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pdlab.report import page, write_report
+from pdlab.report import markdown, page, subject_of, write_report
 from pdlab.store import FAILED, OK, RunFolder
 from tests.unit.evidence import arms_run_factory as arms
 from tests.unit.report import run_folder_factory as factory
@@ -53,23 +53,31 @@ RUNS: list[Callable[[Path], RunFolder]] = [
 CODE = """
 import hashlib, sys
 from pathlib import Path
-from pdlab.report import page
+from pdlab.report import markdown, page, subject_of
 from pdlab.store import RunFolder
 for path in sys.argv[1:]:
-    print(hashlib.sha256(page(RunFolder(Path(path))).encode()).hexdigest())
+    folder = RunFolder(Path(path))
+    shown = subject_of(folder)
+    section = markdown.section(shown.own.contents, shown.own.report, shown.evidence)
+    print(hashlib.sha256((page(folder) + section).encode()).hexdigest())
 """
 
 
 @pytest.mark.parametrize(
     ("zone", "words", "seed"), [("Pacific/Kiritimati", "C", "1"), ("America/St_Johns", "tr_TR.UTF-8", "4242")]
 )
-def test_a_report_is_the_same_bytes_on_another_machine(tmp_path: Path, zone: str, words: str, seed: str) -> None:
+def test_a_report_and_its_findings_are_the_same_bytes_on_another_machine(
+    tmp_path: Path, zone: str, words: str, seed: str
+) -> None:
     first, copies = [], []
     tmp_path.chmod(0o755)
     for number, made in enumerate(RUNS):
         folder = made(tmp_path / f"here-{number}")
         write_report(folder)
-        first.append(hashlib.sha256(folder.report_path.read_bytes()).hexdigest())
+        shown = subject_of(folder)
+        section = markdown.section(shown.own.contents, shown.own.report, shown.evidence)
+        assert section.strip() in folder.findings_path.read_text()
+        first.append(hashlib.sha256(folder.report_path.read_bytes() + section.encode()).hexdigest())
         copies.append(tmp_path / "somewhere else" / f"copy {number}")
         shutil.copytree(folder.path, copies[-1])
         (copies[-1] / "report.html").unlink()
