@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from importlib import import_module
@@ -124,6 +125,13 @@ def root(
 # --- the chain ---------------------------------------------------------------------------------------------------
 
 
+def load_closing() -> None:
+    """Load what the end of a run needs, beside the run; what cannot be loaded is told there."""
+    with suppress(Exception):
+        for name in ("pdlab.closing", "pdlab.evidence.build", "pdlab.report.markdown", "pdlab.report.html"):
+            import_module(name)
+
+
 def run_chain(
     playbook: str,
     options: PlaybookOptions,
@@ -138,11 +146,11 @@ def run_chain(
 
     `more` says what else to play in the same run. `then` is called when it is over, and may say another status.
     """
+    console = err if as_json else out
+    session = Session(console, options, runs_dir, meanwhile=load_closing)
+    code = session.run(playbook, variables or {}, more)
     from pdlab.closing import show_closing
 
-    console = err if as_json else out
-    session = Session(console, options, runs_dir)
-    code = session.run(playbook, variables or {}, more)
     print_failures(session.outcome)
     if session.folder:
         show_closing(console, session.folder, code)

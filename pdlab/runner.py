@@ -15,8 +15,9 @@ import re
 import shlex
 import signal
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -208,13 +209,18 @@ def _writers(run_dir: Path) -> list[int]:
 class _Events:
     """Turns ansible-runner's events into an Outcome and a listener's calls."""
 
-    def __init__(self, outcome: Outcome, listener: Listener | None) -> None:
+    def __init__(
+        self, outcome: Outcome, listener: Listener | None, meanwhile: Callable[[], object] | None = None
+    ) -> None:
         self.outcome = outcome
         self.listener = listener
+        self.meanwhile = meanwhile
 
     def __call__(self, event: dict[str, Any]) -> bool:
         data = event.get("event_data") or {}
         kind = event.get("event", "")
+        if kind == "playbook_on_start" and self.meanwhile:
+            threading.Thread(target=self.meanwhile, daemon=True).start()
         if kind == "playbook_on_task_start" and self.listener:
             self.listener.task_started(data.get("play", ""), data.get("task", ""))
         elif kind in ("runner_on_ok", "runner_on_failed", "runner_on_unreachable"):
@@ -262,10 +268,13 @@ def run_playbook(
     listener: Listener | None = None,
     cancellation: Cancellation | None = None,
     ident: str | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Outcome:
     """Run playbook `pdlab.pdlab.<playbook>` to its end and say how it ended.
 
-    `ident` names its artifacts; the playbook's name unless given. `private_dir` keeps ansible-runner's artifacts; it is made when missing. `variables` win over the user's.
+    `ident` names its artifacts; the playbook's name unless given. `private_dir` keeps ansible-runner's artifacts; it is
+    made when missing. `variables` win over the user's. `meanwhile` is called in a thread of its own when ansible-playbook
+    has begun to play: from then on this process mostly waits.
     """
     # Imported here: it costs 0.3 s, and `pdlab --help` does without.
     import ansible_runner
@@ -288,7 +297,7 @@ def run_playbook(
             envvars=environment(),
             settings={"pexpect_timeout": POLL_S},
             suppress_env_files=True,
-            event_handler=_Events(outcome, listener),
+            event_handler=_Events(outcome, listener, meanwhile),
             cancel_callback=_Cancel(cancellation),
             quiet=True,
         )

@@ -59,7 +59,7 @@ class Session:
     """A run with a folder: `run()` plays the stages and returns the exit status.
 
     `folder`: one that is made already, of a leg. `above`: what the display says over the stages, asked for again and
-    again.
+    again. `meanwhile` is called beside the first stage, as the runner says.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class Session:
         *,
         folder: RunFolder | None = None,
         above: Callable[[], str] | None = None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> None:
         self.console = console
         self.options = options
@@ -77,6 +78,7 @@ class Session:
         self.cancellation = Cancellation()
         self.folder = folder
         self.above = above
+        self.meanwhile = meanwhile
         self.outcome = Outcome()
 
     def run(
@@ -151,6 +153,7 @@ class Session:
                 listener=listener,
                 cancellation=self.cancellation,
                 ident=ident,
+                meanwhile=self.meanwhile,
             )
         finally:
             if not self.folder:

@@ -43,7 +43,8 @@ say "making $venv from $lock on $python"
 make_venv "$python"
 uv=$(command -v "$venv/bin/uv" || command -v uv)
 # The lock brings uv itself, so from here on the environment has its own.
-"$uv" pip sync --quiet --require-hashes --python "$venv/bin/python" "$lock"
+# Compiled now, since where Python is told to write no bytecode every command would compile all that it loads again.
+"$uv" pip sync --quiet --compile-bytecode --require-hashes --python "$venv/bin/python" "$lock"
 uv="$venv/bin/uv"
 "$uv" pip install --quiet --no-deps --python "$venv/bin/python" --editable .
 printf '%s\n' "$stamp" >"$venv/.bootstrap"
