@@ -124,6 +124,7 @@ def render(
         limit_words=limit_words,
         run_figure=run_figure,
         done=formatting.done,
+        explain_command=repeat.explain_command(own, legs),
         charts_data=Markup(_data(drawn)),  # noqa: S704 - escaped for a script element by _data
         plotly_script=Markup(_plotly()) if drawn else None,  # noqa: S704 - plotly's own file
         style=Markup(_file("style.css")),  # noqa: S704 - this package's own file

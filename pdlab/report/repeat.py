@@ -30,6 +30,12 @@ def run_commands(own: Report | None, legs: Sequence[Leg]) -> list[Command]:
     return [Command(f"What was typed for {', '.join(dict.fromkeys(runs))}", text) for text, runs in found.items()]
 
 
+def explain_command(own: Leg | None, legs: Sequence[Leg]) -> str:
+    """The command that follows a figure of the page, without the figure's id: it names the run, or all that are compared."""
+    runs = [own.report.run] if own else list(dict.fromkeys(leg.run for leg in legs))
+    return formatting.shell_line(["pdlab", "explain", *runs])
+
+
 def arm_commands(legs: Sequence[Leg]) -> list[Command]:
     """How each arm is deployed alone; none where no leg names an arm of its inventory."""
     made: dict[str, Command] = {}

@@ -261,6 +261,8 @@ def test_like_runs_are_laid_side_by_side_from_wherever_the_page_lies(tmp_path: P
     found = Page(output.read_text())
     assert "20260131T120000Z-000001 against 20260131T130000Z-000002" in found.text
     assert "pdlab comparison" in found.text
+    traced = 'data-command="pdlab explain 20260131T120000Z-000001 20260131T130000Z-000002 "'
+    assert traced in output.read_text()
     links = [address for address in found.addresses if not address.startswith("#")]
     assert all((output.parent / address).is_file() for address in links)
 
