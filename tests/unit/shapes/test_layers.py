@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was laid over inventory/two-gpus on two H200s is right as it is, and each planted fault is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import flag_faults, load_table
+from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import resolve
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars
+from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables import PER_HOST
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+LAYERS = CHECKOUT / "docs" / "evidence" / "h200x2" / "layers"
+WORKLOADS = CHECKOUT / "roles" / "benchmark" / "vars" / "workloads.yml"
+# As flag_table.py printed them on a machine with that version.
+FLAGS = load_table(str(CHECKOUT / "tests" / "unit" / "data" / "flags-sglang-0.5.17.json.gz"))
+
+
+def resolved(*layers: str, **more: Any) -> tuple[dict[str, Any] | None, list[Fault]]:
+    """The plan of two-gpus with these layers, each value replaced whole as -e does."""
+    files = [
+        CHECKOUT / "inventory" / "two-gpus" / "group_vars" / "pdlab.yml",
+        *(LAYERS / f"{name}.yml" for name in layers),
+    ]
+    variables: dict[str, Any] = dict(more)
+    for file in files:
+        found = yaml.safe_load(file.read_text())
+        variables |= {key: value for key, value in found.items() if key.startswith("pd_")}
+    own = {key: value for key, value in variables.items() if key in PER_HOST}
+    shared = {key: value for key, value in variables.items() if key not in PER_HOST} | more
+    presets = next(iter(yaml.safe_load(WORKLOADS.read_text()).values()))
+    version = own["pd_engine"]["existing"]["sglang"]
+    hosts = [HostVars("gpubox", local=True, home="/root", variables=own)]
+    return resolve(shared, hosts, presets, engine_versions={"gpubox": version})
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        ("canary",),
+        ("canary-page-64",),
+        ("eight-billion",),
+        ("eight-billion", "arms"),
+        ("eight-billion", "arms", "arms-with-chat"),
+    ],
+    ids=" ".join,
+)
+def test_a_layer_is_without_a_fault_and_this_engine_knows_every_flag(layers: tuple[str, ...]) -> None:
+    arms = ("pd", "tp2", "dp2") if "arms" in layers else ("pd",)
+    for arm in arms:
+        plan, faults = resolved("machine", *layers, pd_arm=arm)
+        assert plan is not None, faults
+        for server in [*plan["servers"], *([plan["reference"]] if plan["reference"] else [])]:
+            assert flag_faults(server["argv"], FLAGS, server["name"]) == []
+
+
+def test_the_arms_can_be_up_together() -> None:
+    plan, _faults = resolved("machine", "eight-billion", "arms")
+    assert plan is not None
+    servers = [server for arm in plan["arms"] for server in arm["servers"]]
+    ports = [server[key] for server in servers for key in ("port", "nccl_port", "bootstrap_port") if server[key]]
+    assert len(ports) == len(set(ports))
+
+
+@pytest.mark.parametrize(
+    ("layer", "key", "words"),
+    [
+        ("fault-page-size", "pd_servers[1].args.page-size", "is 64, and prefill-0 has 1"),
+        ("fault-bootstrap-port", "pd_servers[1].bootstrap_port", "is taken by"),
+        ("fault-visible-devices", "pd_servers[1].env.CUDA_VISIBLE_DEVICES", "renumbers the GPUs"),
+    ],
+)
+def test_a_planted_fault_is_refused_before_any_host_is_touched(layer: str, key: str, words: str) -> None:
+    plan, faults = resolved("machine", "eight-billion", layer)
+    assert plan is None
+    assert words in next(str(fault) for fault in faults if fault.key == key)
+
+
+def test_ucx_without_cuda_ipc_is_doubted_by_the_plan_and_left_to_the_probe() -> None:
+    plan, faults = resolved("machine", "eight-billion", "fault-ucx-tls-tcp")
+    assert plan is not None, faults
+    doubted = {verdict["rule"] for verdict in plan["engine_rules"]["verdicts"] if verdict["effect"] == "warn"}
+    assert "ucx_without_cuda_ipc" in doubted
