@@ -22,9 +22,10 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.server_service import 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_unit import quote
 
 POLL_S = 0.2
+RELOAD_S = 5.0
 LOG_LINES = "8"
 # Prometheus' own metrics that say what came of its last look at its files.
-_RELOADED = re.compile(r"^prometheus_config_last_reload_successful (\S+)", re.MULTILINE)
+_RELOADED = re.compile(r"^prometheus_config_last_reload_(successful|success_timestamp_seconds) (\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,15 @@ class Desired:
 
 @dataclass(frozen=True)
 class Step:
-    """One change: what it is, how it is made, and what it shows as a difference."""
+    """One change: what it is, how it is made, and what it shows as a difference.
+
+    `reads_again`: Prometheus reads its configuration and rules after it.
+    """
 
     what: str
     make: Callable[[], None]
     diff: dict[str, str] | None = None
+    reads_again: bool = False
 
 
 class PrometheusHost:
@@ -120,7 +125,7 @@ class PrometheusHost:
             steps.append(self._systemctl(f"start {service.UNIT}", "restart", service.UNIT))
         elif now != unit:
             steps.append(self._systemctl(f"restart {service.UNIT}", "restart", service.UNIT))
-        elif {CONFIG, RULES} & set(written):
+        elif {CONFIG, RULES} & set(written) or self._is_behind(wanted):
             steps.append(self._systemctl(f"reload {service.UNIT}", "reload", service.UNIT))
         return steps
 
@@ -141,8 +146,11 @@ class PrometheusHost:
                 steps.append(self._remove(name, text))
         return steps
 
-    def check(self, wanted: Desired) -> None:
-        """Wait until it is ready and has read its files. Raises SettingError with what it said."""
+    def check(self, wanted: Desired, since: float) -> None:
+        """Wait until it is ready, and has read its files after `since` (epoch, 0 for any time).
+
+        Raises SettingError with what it said.
+        """
         deadline = time.monotonic() + self._wait_s
         while True:
             ready = http_json.get(wanted.url + "/-/ready", timeout_s=5)
@@ -155,11 +163,26 @@ class PrometheusHost:
                 raise SettingError(f"it does not answer at {wanted.url} ({ready.describe()}){self._said()}")
             stop_if_controller_gone()
             time.sleep(POLL_S)
-        reloaded = _RELOADED.search(http_json.get(wanted.url + "/metrics", timeout_s=5).text)
-        if reloaded is None or float(reloaded.group(1)) != 1:
-            raise SettingError(
-                f"it could not read its files in {self._folder}, and goes on with the old ones{self._said()}"
-            )
+        # A reload takes milliseconds; what came of the one before is shown until then.
+        patience = min(deadline, time.monotonic() + RELOAD_S)
+        while self._read_at(wanted) < max(since, 1):
+            if time.monotonic() > patience:
+                raise SettingError(
+                    f"it could not read its files in {self._folder}, and goes on with the old ones{self._said()}"
+                )
+            stop_if_controller_gone()
+            time.sleep(POLL_S)
+
+    def _read_at(self, wanted: Desired) -> float:
+        """When it read its files last (epoch), 0 when it refused them then or does not answer."""
+        shown = dict(_RELOADED.findall(http_json.get(wanted.url + "/metrics", timeout_s=5).text))
+        return float(shown.get("success_timestamp_seconds", 0)) if shown.get("successful") == "1" else 0
+
+    def _is_behind(self, wanted: Desired) -> bool:
+        """Whether its files are newer than what it has read: a run of before ended in between."""
+        paths = [os.path.join(self._folder, name) for name in (CONFIG, RULES)]
+        newest = max((os.stat(path).st_mtime for path in paths if os.path.isfile(path)), default=0.0)
+        return self._read_at(wanted) < newest
 
     def _said(self) -> str:
         lines = self._machine.run(["journalctl", "-q", "-o", "cat", "-n", LOG_LINES, "-u", service.UNIT])
@@ -255,7 +278,7 @@ class PrometheusHost:
         def make() -> None:
             self._machine.run(["systemctl", *arguments])
 
-        return Step(what, make)
+        return Step(what, make, reads_again=arguments[0] in ("restart", "reload"))
 
 
 def _diff(path: str, before: str, after: str) -> dict[str, str]:

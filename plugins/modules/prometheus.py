@@ -113,6 +113,8 @@ skipped_why:
   returned: always
 """
 
+import time
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils.host.machine import Machine, SettingError
 from ansible_collections.pdlab.pdlab.plugins.module_utils.prometheus_host import Desired, PrometheusHost
@@ -151,11 +153,12 @@ def main() -> None:
             steps = host.plan_idle() if given["state"] == "idle" else host.plan_absent()
         result.update(changed=bool(steps), actions=[step.what for step in steps])
         result["diff"] = [step.diff for step in steps if step.diff]
+        began = time.time()
         if not module.check_mode:
             for step in steps:
                 step.make()
             if given["state"] == "present" and steps:
-                host.check(wanted)
+                host.check(wanted, began if any(step.reads_again for step in steps) else 0)
         if given["state"] == "present":
             result["version"] = host.version()
     except SettingError as error:

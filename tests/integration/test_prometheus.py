@@ -160,6 +160,26 @@ def test_a_port_that_somebody_holds_is_said_with_prometheus_own_words(box: HostU
     assert "address already in use" in taken["msg"]
 
 
+def test_rules_that_prometheus_refuses_are_said_with_its_own_words_and_it_goes_on(
+    box: HostUnderTest, tmp_path: Path
+) -> None:
+    assert not box.present().failed
+    pid = box.main_pid()
+    wrong = tmp_path / "rules.yml"
+    wrong.write_text("groups: [{name: x, rules: [{alert: A, expr: 'sum('}]}]\n")
+    refused = box.present(rules=str(wrong))
+    assert refused.failed
+    assert "could not read its files" in refused["msg"]
+    assert "parse error" in refused["msg"]
+    assert box.main_pid() == pid
+    # The files are right again and nobody told it: as when a run ends in between.
+    box.host.put(FILES / "pdlab-rules.yml", f"{ROOT}/monitoring/pdlab-rules.yml")
+    again = box.present()
+    assert (again.failed, again["actions"]) == (False, [f"reload {UNIT}"])
+    assert box.present()["changed"] is False
+    assert box.main_pid() == pid
+
+
 def test_an_admins_own_prometheus_stays_as_it_is(box: HostUnderTest) -> None:
     assert not box.present().failed
     box.call(state="absent")
