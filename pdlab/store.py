@@ -571,8 +571,6 @@ def _read_json(path: Path) -> tuple[Document | None, str | None]:
     # These words stand in the report: neither a path of this machine nor the words of one Python version.
     except OSError as error:
         return None, f"cannot be read ({error.strerror})"
-    except json.JSONDecodeError as error:
-        return None, f"cannot be read (no JSON in line {error.lineno})"
     except (ValueError, RecursionError):
         return None, "cannot be read (no JSON)"
     if not isinstance(data, dict):

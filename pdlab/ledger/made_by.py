@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -20,7 +21,8 @@ PACKAGE = Path(__file__).resolve().parent.parent
 @functools.cache
 def made_by() -> dict[str, str]:
     """{"pdlab": VERSION, "source_sha256": HEX, "plotly": VERSION, ...}. Equal on two machines: equal pages."""
-    found = {"pdlab": __version__, SOURCE_HASH: source_sha256()}
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    found = {"pdlab": __version__, SOURCE_HASH: source_sha256(), "python": python}
     for name in LIBRARIES:
         try:
             found[name] = version(name)
