@@ -157,7 +157,7 @@ class _Signals:
     def queues(self) -> float | None:
         """Requests in all of the engine's queues before the first token; None when one was not recorded."""
         parts = (self.prefill_waiting, self.transfer_waiting, self.pool_waiting)
-        return None if None in parts else sum(part for part in parts if part is not None)
+        return None if None in parts else math.fsum(part for part in parts if part is not None)
 
     @property
     def pool_share(self) -> float | None:
@@ -250,7 +250,7 @@ def _mean_of(points: Sequence[Measurement]) -> Measurement | None:
     if not points:
         return None
     first = points[0]
-    rate = sum(point.request_s for point in points) / len(points)
+    rate = math.fsum(point.request_s for point in points) / len(points)
     return Measurement(
         first.label, rate, first.input_len, first.output_len, None, None, concurrency=first.concurrency, arm=first.arm
     )

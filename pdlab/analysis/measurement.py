@@ -6,6 +6,7 @@ Times are means over requests, in ms, as the benchmark client gives them; `reque
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
@@ -185,4 +186,4 @@ def kv_facts(point: Point) -> KvFacts:
 
 def mean(values: Sequence[float]) -> float | None:
     """The mean; None of nothing."""
-    return sum(values) / len(values) if values else None
+    return math.fsum(values) / len(values) if values else None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,7 +30,7 @@ class Good:
     @property
     def mean(self) -> float:
         """Good requests per second over the repeats."""
-        return sum(self.request_s.values()) / len(self.request_s)
+        return math.fsum(self.request_s.values()) / len(self.request_s)
 
     @property
     def keeps(self) -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,7 +57,7 @@ def kv_facts(point: Point, points: Sequence[Point], plan: Mapping[str, Any]) -> 
     if point.engine and point.engine.kv_transfer_bytes and point.engine.prompt_tokens:
         sent = point.engine.kv_transfer_bytes / point.engine.prompt_tokens
     known = [pool for pool in pools if pool]
-    return KvFacts(sent, max(alone, default=None), sum(known) if known and len(known) == len(pools) else None)
+    return KvFacts(sent, max(alone, default=None), math.fsum(known) if known and len(known) == len(pools) else None)
 
 
 def arm_of(plan: Mapping[str, Any]) -> str:
@@ -89,7 +90,7 @@ def requests_of(files: PointFiles, point: Point) -> Requests | None:
         first, tokens = as_number(ttft), as_integer(length)
         if error or first is None or tokens is None:
             continue
-        whole = sum(gap for gap in map(as_number, as_list(gaps)) if gap is not None)
+        whole = math.fsum(gap for gap in map(as_number, as_list(gaps)) if gap is not None)
         rows.append((first * 1000, whole / (tokens - 1) * 1000 if tokens > 1 else 0.0, (first + whole) * 1000))
     if not rows or (point.completed is not None and len(rows) != point.completed):
         return None

@@ -7,6 +7,7 @@ and says when which one matters.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -96,7 +97,7 @@ def _at(load: Load, group: Mapping[str, Mapping[int, Sample]], arms: Sequence[Ar
         return None
     means = {
         arm.name: {
-            field: sum(found.values()) / len(found)
+            field: math.fsum(found.values()) / len(found)
             for field in (quantity, "tpot_ms.mean", "ttft_ms.mean")
             if (found := values(arm.name, field))
         }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from pdlab.analysis.decision import settled_claim
@@ -53,7 +54,7 @@ def winner_of(
         arm: {repeat: value / scale.get(arm, 1.0) for repeat, value in good.request_s.items()}
         for arm, good in here.items()
     }
-    means = {arm: sum(found.values()) / len(found) for arm, found in values.items()}
+    means = {arm: math.fsum(found.values()) / len(found) for arm, found in values.items()}
     ranked = sorted(here, key=lambda arm: -means[arm])
     keepers = [arm for arm in here if here[arm].keeps]
     where = load_words(load)

@@ -87,8 +87,8 @@ def goodput_values(line: Mapping[str, Any], requested: int | None) -> tuple[list
     for ttft, gaps, tokens, error in zip(*columns, errors, strict=False):
         first, count = as_number(ttft), as_integer(tokens)
         if not error and first is not None and count is not None:
-            # A plain sum, as measured.py has it: a limit that lies on a value must fall on the same side.
-            decode = sum(gap for gap in map(as_number, as_list(gaps)) if gap is not None)
+            # Exact, as measured.py has it: a limit that lies on a value must fall on the same side.
+            decode = math.fsum(gap for gap in map(as_number, as_list(gaps)) if gap is not None)
             rows.append((first * 1000, decode / (count - 1) * 1000 if count > 1 else 0.0, (first + decode) * 1000))
     return rows, max(requested or len(rows), len(rows))
 

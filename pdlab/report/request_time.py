@@ -8,6 +8,7 @@ each. What nothing explains is shown as unknown, never shared out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -120,4 +121,4 @@ def _over_rate(requests: float | None, point: Point) -> float | None:
 def _mean(values: Sequence[float | None]) -> float | None:
     """The mean, when every value is there."""
     known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
+    return math.fsum(known) / len(known) if known and len(known) == len(values) else None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,7 +68,7 @@ def queue_chart(id: str, name: str, samples: Sequence[Mapping[str, Any]], roles:
             }
         )
         inside = [value for at, value in known if 0 <= at <= end - start] or [value for _at, value in known]
-        words.append(f"{queue.name}: {sum(inside) / len(inside):.3g} on average, {max(inside):g} at most")
+        words.append(f"{queue.name}: {math.fsum(inside) / len(inside):.3g} on average, {max(inside):g} at most")
     if not data:
         return None
     shade = {"type": "rect", "xref": "x", "yref": "paper", "x0": 0, "x1": max(end - start, 0.001), "y0": 0, "y1": 1}
@@ -98,7 +99,7 @@ def _sum(row: Mapping[str, Any], queue: Queue, roles: Mapping[str, str]) -> floa
         found = as_number(metrics.get(f"sglang:{queue.metric}")) if found is None else found
         if found is not None:
             values.append(found)
-    return sum(values) if values else None
+    return math.fsum(values) if values else None
 
 
 def roles_of(plan: Mapping[str, Any]) -> dict[str, str]:

@@ -3,19 +3,23 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
+import math
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pdlab.report import markdown, page, subject_of, write_report
 from pdlab.store import FAILED, OK, RunFolder
 from tests.unit.evidence import arms_run_factory as arms
+from tests.unit.ledger.test_explain_figure import watched
 from tests.unit.report import run_folder_factory as factory
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -104,6 +108,36 @@ def test_a_report_and_its_findings_are_the_same_bytes_on_another_machine(
         **account,  # type: ignore[call-overload]
     )
     assert again.stdout.split() == first
+
+
+def one_after_the_other(values: Iterable[Any], start: Any = 0) -> Any:
+    """sum() up to Python 3.11."""
+    for value in values:
+        start = start + value
+    return start
+
+
+def compensated(values: Iterable[Any], start: Any = 0) -> Any:
+    """sum() from Python 3.12 on, and a little better."""
+    listed = list(values)
+    return (
+        start + math.fsum(listed)
+        if any(isinstance(one, float) for one in listed)
+        else one_after_the_other(listed, start)
+    )
+
+
+@pytest.mark.parametrize("made", [watched, lambda runs_dir: arms.seeded_run(runs_dir, repeats=2)], ids=["run", "arms"])
+def test_a_page_does_not_hang_on_how_a_python_adds_floats(
+    made: Callable[[Path], RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made(tmp_path)
+    pages = []
+    for add in (one_after_the_other, compensated):
+        with monkeypatch.context() as patch:
+            patch.setattr(builtins, "sum", add)
+            pages.append(page(folder))
+    assert pages[0] == pages[1], "use math.fsum or statistics.fmean for floats"
 
 
 @pytest.mark.parametrize("made", RUNS)
