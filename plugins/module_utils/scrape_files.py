@@ -65,6 +65,8 @@ def _target(address: str, port: int, job: str, **labels: str) -> dict[str, Any]:
 
 def targets_text(entries: list[dict[str, Any]]) -> str:
     """The list of targets, a line each."""
+    if not entries:
+        return "[]\n"
     return "[\n" + ",\n".join("  " + json.dumps(entry, ensure_ascii=False) for entry in entries) + "\n]\n"
 
 
