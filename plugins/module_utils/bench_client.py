@@ -79,7 +79,9 @@ class Watch:
         if self.first is None or self.last is None:
             return dict.fromkeys(("started", "ended", "window_s", "cpu_s", "cpu_share", "loop_lag_ms"))
         window, cpu = self.last[1] - self.first[1], self.last[2] - self.first[2]
-        lags = sorted(lag * 1000.0 for at, lag in self.lags if self.first[1] <= at <= self.last[1])
+        begun, over = self.first[1], self.last[1]
+        # What the loop was late before the run began is no part of it: the client of 0.5.17 sleeps a second there.
+        lags = sorted(min(lag, at - begun) * 1000.0 for at, lag in self.lags if begun <= at <= over)
         return {
             "started": self.first[0],
             "ended": self.last[0],

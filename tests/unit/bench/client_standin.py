@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands where the benchmark client would: says what it says, in an event loop, and works as told.
 
-python -m client_standin good|busy|blocked|silent|failing
+python -m client_standin good|busy|blocked|late|silent|failing
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ async def run(behaviour: str) -> None:
     sys.stderr.write("Generating prompts: 100%|##| 12/12 [00:09<00:00]\n")
     print("Starting main benchmark run...")
     await asyncio.sleep(0.1)
+    if behaviour == "late":
+        # As the client of sglang 0.5.17 does before its first request.
+        time.sleep(0.8)
     if behaviour != "silent":
         sys.stderr.write("\r  0%|   | 0/12 [00:00<?]")
     end = time.perf_counter() + 0.6

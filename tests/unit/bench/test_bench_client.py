@@ -47,6 +47,11 @@ def test_an_idle_client_is_not_called_busy(tmp_path: Path) -> None:
     assert report["loop_lag_ms"]["n"] > 10 and report["loop_lag_ms"]["max"] < 300
 
 
+def test_a_loop_that_was_blocked_before_the_first_request_is_not_called_late(tmp_path: Path) -> None:
+    _done, report = run(tmp_path, "late")
+    assert report["loop_lag_ms"]["n"] > 10 and report["loop_lag_ms"]["max"] < 300
+
+
 def test_a_client_that_computes_all_the_time_is_seen_by_its_share_of_a_core(tmp_path: Path) -> None:
     _done, report = run(tmp_path, "busy")
     idle = run(tmp_path, "good")[1]
