@@ -226,6 +226,16 @@ KNOBS: tuple[Knob, ...] = (
         "With this the environment that a rank really has can be read, and pdlab reads it.",
         source="setproctitle's README; seen with setproctitle 1.3.8",
     ),
+    Knob(
+        name="SGLANG_TIMEOUT_KEEP_ALIVE",
+        library="sglang",
+        use=ALWAYS,
+        value="120",
+        when="every server",
+        why="A server closes a connection that was idle for 5 s. The router keeps one for 90 s, so a server that stalls "
+        "for a moment closes it just as the router sends the next request, which is lost: error sending request.",
+        source="S/srt/environ.py, http_server.py; reqwest's pool_idle_timeout",
+    ),
     # --- set by a profile --------------------------------------------------------------------------------------------
     Knob(
         name=NIXL_PARAMS,

@@ -25,11 +25,16 @@ def test_every_preset_resolves_to_points(name: str) -> None:
     assert len(resolved["points"]) == len(WORKLOADS[name]["points"])
 
 
-def test_the_default_is_short_464_requests_of_exact_length() -> None:
-    resolved = resolve_benchmark(None, WORKLOADS, Faults())
-    assert WORKLOADS["default"] == WORKLOADS["short"]
+@pytest.mark.parametrize(
+    ("named", "loads"),
+    [(None, [(1, 8), (16, 48), (64, 96)]), ({"sweep": "short"}, [(1, 64), (16, 80), (64, 320)])],
+)
+def test_the_default_is_152_requests_and_short_464_both_of_exact_length(
+    named: dict[str, Any] | None, loads: list[tuple[int, int]]
+) -> None:
+    resolved = resolve_benchmark(named, WORKLOADS, Faults())
     assert resolved is not None
-    assert [(point["concurrency"], point["prompts"]) for point in resolved["points"]] == [(1, 64), (16, 80), (64, 320)]
+    assert [(point["concurrency"], point["prompts"]) for point in resolved["points"]] == loads
     assert {(point["input_len"], point["output_len"], point["range_ratio"]) for point in resolved["points"]} == {
         (256, 128, 1.0)
     }

@@ -172,6 +172,7 @@ def test_the_record_says_of_each_variable_where_it_comes_from() -> None:
         "NCCL_DEBUG": "profile",
         "SGLANG_CRASH_ON_NUMA_BIND_FAILURE": "always",
         "SGLANG_HOST_IP": "always",
+        "SGLANG_TIMEOUT_KEEP_ALIVE": "always",
         "SPT_NOENV": "always",
         "UCX_NET_DEVICES": "inventory",
     }
