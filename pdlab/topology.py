@@ -46,6 +46,7 @@ class Host(_Model):
 
     `engine_lock` null means the lock that goes with the device: cpu or cuda13.
     `engine_existing`: pdlab did not build the engine. `engine_pythonpath`: folders before the interpreter's own.
+    `engine_env`: variables without which that engine cannot be imported.
     """
 
     address: str | None
@@ -54,6 +55,7 @@ class Host(_Model):
     engine_lock: str | None = None
     service_manager: Literal["auto", "systemd", "supervisor"] = "auto"
     engine_pythonpath: list[str] = []
+    engine_env: dict[str, str] = {}
     engine_existing: bool = False
     local: bool
     user: str | None = None

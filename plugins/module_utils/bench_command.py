@@ -178,8 +178,13 @@ def _dataset(point: Mapping[str, Any], sglang: str | None) -> dict[str, Any]:
     }
 
 
-def client_environment(python: str, home: str, pythonpath: Sequence[str] = ()) -> dict[str, str]:
-    """The client's whole environment. It never asks a model hub: all that it needs lies on the target."""
+def client_environment(
+    python: str, home: str, pythonpath: Sequence[str] = (), engine: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The client's whole environment. It never asks a model hub: all that it needs lies on the target.
+
+    `engine`: variables without which this engine cannot be imported.
+    """
     return {
         "PATH": posixpath.dirname(python) + ":" + SYSTEM_PATH,
         "HOME": home,
@@ -189,6 +194,7 @@ def client_environment(python: str, home: str, pythonpath: Sequence[str] = ()) -
         "TRANSFORMERS_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         **({"PYTHONPATH": ":".join(pythonpath)} if pythonpath else {}),
+        **(engine or {}),
     }
 
 

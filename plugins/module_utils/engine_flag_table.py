@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import flag_table
 from ansible_collections.pdlab.pdlab.plugins.module_utils.carried_script import command
 from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import load_table
-from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched, with_pythonpath
+from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import run_watched
 
 # Importing the engine takes a while on a small machine.
 TIMEOUT_S = 300.0
@@ -21,10 +22,10 @@ class FlagTableError(Exception):
     """The engine could not list its flags; the message holds its own last lines and what to do."""
 
 
-def ensure_table(python: str, path: str, pythonpath: str = "") -> dict[str, Any]:
+def ensure_table(python: str, path: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the table at `path`, made with the engine's interpreter `python` when it is missing or damaged.
 
-    `pythonpath` is the server's own PYTHONPATH: an engine that pdlab did not build may need one to be found.
+    `environment` is the server's own: an engine that pdlab did not build may need some of it to be found at all.
 
     Raises FlagTableError.
     """
@@ -35,8 +36,8 @@ def ensure_table(python: str, path: str, pythonpath: str = "") -> dict[str, Any]
     fresh = path + ".new"
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        environment = with_pythonpath([pythonpath] if pythonpath else [])
-        done = run_watched(command(python, flag_table, fresh), timeout_s=TIMEOUT_S, env=environment)
+        env = {**os.environ, **(environment or {})}
+        done = run_watched(command(python, flag_table, fresh), timeout_s=TIMEOUT_S, env=env)
         table = load_table(fresh)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and error.filename == fresh:

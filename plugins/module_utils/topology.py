@@ -465,8 +465,8 @@ def _with_process(part: dict[str, Any], host: Mapping[str, Any], url: str) -> di
     """Add what follows from the rest: the interpreter, the command line, the environment, the unit, the log."""
     home = account_home(host["root"]) if host["user"] else host["root"]
     part.update(python=host["engine_python"], home=home, user=host["user"])
-    if host["engine_pythonpath"]:
-        part["env"] = {"PYTHONPATH": ":".join(host["engine_pythonpath"]), **part["env"]}
+    path = {"PYTHONPATH": ":".join(host["engine_pythonpath"])} if host["engine_pythonpath"] else {}
+    part["env"] = {**path, **host["engine_env"], **part["env"]}
     return {
         **part,
         "argv": server_argv(part),

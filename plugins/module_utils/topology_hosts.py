@@ -70,7 +70,7 @@ def split(
 
 def resolve_hosts(hosts: Sequence[HostVars], used: Sequence[str], faults: Faults) -> dict[str, dict[str, Any]]:
     """The plan's `hosts`: {name: {"address", "root", "service_manager", "local", "user", and of the engine
-    "engine_python", "engine_lock", "engine_pythonpath", "engine_existing"}}.
+    "engine_python", "engine_lock", "engine_pythonpath", "engine_env", "engine_existing"}}.
 
     Faults are noted for all hosts at once. `engine_existing`: pdlab did not build it.
     `used` names the hosts that run something: only they need an address, and only one of them may be a loopback.
@@ -89,6 +89,7 @@ def resolve_hosts(hosts: Sequence[HostVars], used: Sequence[str], faults: Faults
             "service_manager": kept.get("pd_service_manager", "auto"),
             "engine_python": existing["python"] if existing else engine_python(root or "/"),
             "engine_pythonpath": existing["pythonpath"] if existing else [],
+            "engine_env": existing["env"] if existing else {},
             "engine_existing": existing is not None,
             "local": host.local,
             "user": kept.get("pd_user"),
@@ -137,7 +138,10 @@ def _root(host: HostVars, written: str | None, faults: Faults) -> str | None:
 
 
 def _existing_engine(host: HostVars, engine: Mapping[str, Any], root: str, faults: Faults) -> dict[str, Any] | None:
-    """The interpreter and the further folders of an engine that somebody else made, `~` replaced; None without one."""
+    """The interpreter, the further folders (`~` replaced) and the environment of an engine that somebody else made.
+
+    None without one.
+    """
     existing = engine.get("existing")
     if existing is None:
         return None
@@ -163,7 +167,11 @@ def _existing_engine(host: HostVars, engine: Mapping[str, Any], root: str, fault
                 )
             else:
                 found[name].append(whole)
-    return {"python": (found["python"] or [""])[0], "pythonpath": found["pythonpath"]}
+    env = existing.get("env") or {}
+    if "PYTHONPATH" in env:
+        problem = "would hide what pd_engine.existing.pythonpath gives"
+        faults.add("pd_engine.existing.env.PYTHONPATH", problem, "remove it, and add its folders there")
+    return {"python": (found["python"] or [""])[0], "pythonpath": found["pythonpath"], "env": dict(env)}
 
 
 def _address(host: HostVars, written: str | None, used: bool, several: bool, faults: Faults) -> str | None:

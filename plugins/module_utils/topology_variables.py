@@ -448,6 +448,7 @@ PER_HOST: dict[str, Check] = {
                     "python": shapes.path("/usr/bin/python3"),
                     "pythonpath": shapes.list_of(shapes.path("/srv/site"), empty=True, what="folders"),
                     "sglang": shapes.text("0.5.17"),
+                    "env": environment(),
                 },
                 required={"python": "/usr/bin/python3"},
             ),

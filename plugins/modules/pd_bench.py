@@ -147,6 +147,10 @@ options:
     type: list
     elements: path
     default: []
+  environment:
+    description: Variables for the client, without which an engine that pdlab did not build cannot be imported.
+    type: dict
+    default: {}
   home:
     description:
       - HOME of the client. By default a folder that goes with the job, since the client keeps its prompts there.
@@ -452,7 +456,7 @@ def start(params: Mapping[str, Any]) -> dict[str, Any]:
         raise Refused("the prefix caches could not be flushed, so the point would not be cold", unflushed)
     argv = bench_command.client_argv(params["point"], target_of(params, files))
     home = params["home"] or os.path.join(files.code, "home")
-    environment = bench_command.client_environment(params["python"], home, params["pythonpath"])
+    environment = bench_command.client_environment(params["python"], home, params["pythonpath"], params["environment"])
     bench_job.write_job(files, {"argv": argv, "watch": watched, "died": []})
     write_json(files.setup, setup_of(params, files, argv, environment))
     write_text(files.script, inspect.getsource(leased_job))
@@ -769,6 +773,7 @@ def main() -> None:
             "model_path": {"type": "path"},
             "python": {"type": "path"},
             "pythonpath": {"type": "list", "elements": "path", "default": []},
+            "environment": {"type": "dict", "default": {}},
             "home": {"type": "path"},
             "args": {"type": "dict", "default": {}},
             "warmup": {"type": "int"},

@@ -483,7 +483,7 @@ class Server(ServerState):
             self.module.warn(f"{self.params['name']}: its flags are not checked; the engine has not listed them yet")
             return []
         try:
-            table = ensure_table(python, path, definition.environment.get("PYTHONPATH", ""))
+            table = ensure_table(python, path, definition.environment)
         except FlagTableError as error:
             return [str(error)]
         for sentence in deprecations(definition.argv, table, self.params["name"]):

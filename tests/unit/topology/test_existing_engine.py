@@ -35,6 +35,20 @@ def test_every_part_runs_on_it_and_finds_its_folders(gpu_box: dict[str, Any]) ->
         assert part["environment"]["PYTHONPATH"] == "/srv/site:/srv/more"
 
 
+def test_what_it_needs_to_be_imported_reaches_every_part_and_a_servers_own_value_wins(gpu_box: dict[str, Any]) -> None:
+    existing = {**EXISTING, "env": {"SGLANG_IS_FLASHINFER_AVAILABLE": "false"}}
+    gpu_box["pd_servers"][1]["env"] = {"SGLANG_IS_FLASHINFER_AVAILABLE": "true"}
+    plan = plan_of(gpu_box, pd_engine={"existing": existing})
+    assert plan["hosts"]["box1"]["engine_env"] == {"SGLANG_IS_FLASHINFER_AVAILABLE": "false"}
+    found = [part["environment"]["SGLANG_IS_FLASHINFER_AVAILABLE"] for part in [*plan["servers"], plan["router"]]]
+    assert found == ["false", "true", "false"]
+
+
+def test_its_environment_may_not_hide_its_folders(gpu_box: dict[str, Any]) -> None:
+    found = faults_of(gpu_box, pd_engine={"existing": {**EXISTING, "env": {"PYTHONPATH": "/mine"}}})
+    assert "would hide" in found["pd_engine.existing.env.PYTHONPATH"]
+
+
 def test_without_one_no_part_has_a_pythonpath(gpu_box: dict[str, Any]) -> None:
     plan = plan_of(gpu_box)
     assert plan["hosts"]["box1"]["engine_existing"] is False
