@@ -28,6 +28,8 @@ from typing import Any
 from ansible_collections.pdlab.pdlab.plugins.module_utils import processes
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import SYSTEM_PATH
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import (
+    ALWAYS,
+    ON_FAILURE,
     PREFIX,
     DefinitionError,
     ServiceDefinition,
@@ -43,7 +45,12 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import
     ServiceManager,
     ServiceStatus,
 )
-from ansible_collections.pdlab.pdlab.plugins.module_utils.supervisor_program import LAUNCHER, SHELL, program_text
+from ansible_collections.pdlab.pdlab.plugins.module_utils.supervisor_program import (
+    LAUNCHER,
+    SHELL,
+    program_text,
+    restart_of,
+)
 from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import under
 from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import read_text, remove_file, replace_text
 
@@ -52,6 +59,8 @@ SOCKET_PATH_BYTES = 96
 CALL_TIMEOUT_S = 10.0
 DAEMON_START_S = 15.0
 STOP_MARGIN_S = 10.0
+# supervisord looks at its programs once a second.
+RESPAWN_S = 3.0
 POLL_S = 0.1
 # supervisor/xmlrpc.py, Faults
 _BAD_NAME, _NOT_RUNNING, _ALREADY_STARTED, _ALREADY_ADDED = 10, 70, 60, 90
@@ -163,14 +172,15 @@ class SupervisorManager(ServiceManager):
     # --- state ---
 
     def status(self, name: str) -> ServiceStatus:
-        if self.read(name) is None:
+        text = self.read(name)
+        if text is None:
             return ServiceStatus(ABSENT, enabled=False)
         if not self._answers():
             left = len(self._lost())
             lost = ServiceStatus(FAILED, detail=f"supervisord is gone, and {left} processes of it are left")
             return lost if left else ServiceStatus(STOPPED)
         info = self._info(name)
-        return ServiceStatus(STOPPED) if info is None else parse_status(info, self._last_exit(name))
+        return ServiceStatus(STOPPED) if info is None else parse_status(info, self._last_exit(name), restart_of(text))
 
     def start(self, name: str) -> None:
         with self._lock():
@@ -195,6 +205,11 @@ class SupervisorManager(ServiceManager):
         info = self._info(name)
         if info is None:
             return False
+        # It takes no stop while it has exited and is about to be started again.
+        soon = time.monotonic() + RESPAWN_S
+        while info["state"] == _EXITED and self.status(name).state == STARTING and time.monotonic() < soon:
+            time.sleep(0.1)
+            info = self._info(name) or info
         ran = bool(info["pid"]) or info["state"] == _BACKOFF
         if ran:
             self._stop_and_wait(name, timeout_s)
@@ -401,8 +416,12 @@ def last_exit(log: str, name: str) -> int | None:
     return -signal.Signals[signal_name].value if signal_name in signal.Signals.__members__ else None
 
 
-def parse_status(info: dict[str, Any], last_exit_code: int | None = None) -> ServiceStatus:
-    """Turn supervisor's getProcessInfo into a status; `last_exit_code` is what its log says of the last life."""
+def parse_status(info: dict[str, Any], last_exit_code: int | None = None, restart: str | None = None) -> ServiceStatus:
+    """Turn supervisor's getProcessInfo into a status; `last_exit_code` is what its log says of the last life.
+
+    `restart`: when supervisord starts the program again by itself (restart_of). It does so within a second after it
+    has seen the end, and until then says that the program has exited.
+    """
     number, pid = int(info["state"]), int(info["pid"]) or None
     state = _STATES.get(number, FAILED)
     detail = str(info["statename"]) + (f", {info['spawnerr']}" if info["spawnerr"] else "")
@@ -411,9 +430,12 @@ def parse_status(info: dict[str, Any], last_exit_code: int | None = None) -> Ser
         state, pid, detail = STARTING, None, "it waits before it starts again"
     # What supervisor answers is only good for a program that ended by itself, and -1 stands for any signal.
     own = int(info["exitstatus"]) if number == _EXITED and int(info["exitstatus"]) >= 0 else None
-    exit_code = None if pid else own if own is not None else last_exit_code
+    # A life that began since does not hide how the last one ended.
+    exit_code = own if own is not None else last_exit_code
     if number == _EXITED and exit_code != 0:
         state = FAILED
+    if number == _EXITED and (restart == ALWAYS or (restart == ON_FAILURE and exit_code != 0)):
+        state, detail = STARTING, f"{detail}, and about to be started again"
     return ServiceStatus(
         state=state,
         pid=pid,

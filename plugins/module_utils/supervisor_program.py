@@ -88,6 +88,12 @@ def program_text(definition: ServiceDefinition, start_token: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def restart_of(text: str) -> str | None:
+    """When the program of a file of program_text is started again by itself: ALWAYS, ON_FAILURE, or None for never."""
+    found = re.search(r"^autorestart=(\w+)$", text, re.MULTILINE)
+    return {word: name for name, word in _RESTART.items()}.get(found.group(1)) if found else None
+
+
 def _refuse_own(definition: ServiceDefinition) -> None:
     found = []
     if definition.argv and "=" in definition.argv[0]:

@@ -136,7 +136,8 @@ def test_a_crash_at_start_gives_the_engines_own_words_within_seconds(
     assert time.monotonic() - began < 20
     assert "died before it was ready" in answer["msg"]
     assert "exit code 3" in answer["msg"]
-    assert answer["error_lines"] == ["ValueError: no such layer"]
+    # On a busy machine it is started again, and crashes again, before anybody looks: "(×2)".
+    assert [line.split(" (×")[0] for line in answer["error_lines"]] == ["ValueError: no such layer"]
     assert (answer["state"], answer["pid"]) == ("stopped", None)
 
 

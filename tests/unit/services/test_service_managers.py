@@ -122,6 +122,7 @@ def info(**changes: Any) -> dict[str, Any]:
     [
         ({}, None, "running", None),
         ({"state": 10, "statename": "STARTING"}, None, "running", None),
+        ({"state": 10, "statename": "STARTING"}, 3, "running", 3),
         ({"state": 30, "statename": "BACKOFF", "pid": 0}, 3, "starting", 3),
         ({"state": 100, "statename": "EXITED", "pid": 0, "exitstatus": 0, "stop": 2}, 0, "stopped", 0),
         ({"state": 100, "statename": "EXITED", "pid": 0, "exitstatus": 3, "stop": 2}, 3, "failed", 3),
@@ -135,6 +136,20 @@ def test_each_state_of_supervisor_has_its_word(
 ) -> None:
     status = supervisor_status(info(**changes), logged)
     assert (status.state, status.exit_code) == (state, exit_code)
+
+
+@pytest.mark.parametrize(
+    ("restart", "code", "state"),
+    [
+        ("always", 0, "starting"),
+        ("always", -9, "starting"),
+        ("on-failure", 3, "starting"),
+        ("on-failure", 0, "stopped"),
+    ],
+)
+def test_a_program_that_supervisor_is_about_to_start_again_is_starting(restart: str, code: int, state: str) -> None:
+    exited = info(state=100, statename="EXITED", pid=0, exitstatus=max(code, -1), stop=2)
+    assert supervisor_status(exited, code, restart).state == state
 
 
 SUPERVISORD_LOG = """\

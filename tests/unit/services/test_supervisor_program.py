@@ -18,7 +18,11 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition imp
     ServiceDefinition,
 )
 from ansible_collections.pdlab.pdlab.plugins.module_utils.supervisor_manager import daemon_config
-from ansible_collections.pdlab.pdlab.plugins.module_utils.supervisor_program import LAUNCHER, program_text
+from ansible_collections.pdlab.pdlab.plugins.module_utils.supervisor_program import (
+    LAUNCHER,
+    program_text,
+    restart_of,
+)
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from supervisor.options import ServerOptions  # type: ignore[import-untyped]
@@ -97,6 +101,10 @@ def test_a_restart_by_the_manager_waits_and_a_wanted_start_does_not(tmp_path: Pa
 
 
 def test_the_restart_policies_are_supervisors_own(tmp_path: Path) -> None:
+    assert [restart_of(program_text(replace(DEFINITION, restart=one), "/t")) for one in (ALWAYS, ON_FAILURE)] == [
+        ALWAYS,
+        ON_FAILURE,
+    ]
     always = read_by_supervisor(tmp_path, DEFINITION).autorestart
     on_failure = read_by_supervisor(tmp_path, replace(DEFINITION, restart=ON_FAILURE)).autorestart
     assert always.__name__ == "RestartUnconditionally"
@@ -106,6 +114,7 @@ def test_the_restart_policies_are_supervisors_own(tmp_path: Path) -> None:
 def test_a_job_runs_once_without_the_launcher(tmp_path: Path) -> None:
     process = read_by_supervisor(tmp_path, replace(DEFINITION, restart=NEVER))
     assert argv_of(process)[0] == "/usr/bin/env"
+    assert restart_of(program_text(replace(DEFINITION, restart=NEVER), TOKEN)) is None
     assert (process.autorestart, process.autostart, process.startsecs) == (False, False, 0)
 
 
