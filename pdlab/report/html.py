@@ -23,6 +23,7 @@ from pdlab.report import checks, figures, formatting, repeat, winners
 from pdlab.report.arm_tables import WorkloadTable, workload_tables
 from pdlab.report.baseline import COLUMNS, UNKNOWN, Baseline, load_baselines
 from pdlab.report.charts import ArmLooks, Chart, ChartSections, Samples, chart_sections
+from pdlab.report.headline import headline
 from pdlab.report.loads import limit_words, load_words
 from pdlab.report.next_steps import Step, next_steps
 from pdlab.report.request_time import PARTS, RequestTime, request_times
@@ -94,7 +95,7 @@ def render(
         rehearsal=evidence.rehearsal,
         rehearsal_note=results.REHEARSAL_NOTE,
         own=leg_view(own) if own else None,
-        verdict=_run_verdict(own, legs) if own else None,
+        verdict=headline(own.report, evidence) if own else None,
         verdicts=[_verdict(row) for row in evidence.verdicts],
         unlike=[*evidence.refused, *(doubt.seen for doubt in evidence.doubts if doubt.id == "unlike")],
         steps=_steps(own, evidence),
@@ -181,16 +182,6 @@ def _workloads(evidence: Evidence, legs: Sequence[Leg], samples: Samples, looks:
         charts = chart_sections(number, table, evidence, legs, samples, looks)
         made.append(WorkloadView(table, charts, times, max((one.ms for one in times), default=0.0)))
     return made
-
-
-def _run_verdict(own: Leg, legs: Sequence[Leg]) -> str:
-    """How the run went in a line; of a run of arms that passed, by its legs, since it has no stages of its own."""
-    if len(legs) == 1 or not own.report.ok:
-        return results.verdict(own.report)
-    points = [point for leg in legs for point in leg.report.points]
-    good, requested = sum(leg.report.ok for leg in legs), sum(point.requested or 0 for point in points)
-    completed = sum(point.completed or 0 for point in points)
-    return f"Passed: {good} of {len(legs)} legs, {completed} of {requested} requests completed"
 
 
 def _verdict(row: VerdictRow) -> VerdictView:

@@ -23,6 +23,7 @@ from pdlab import results
 from pdlab.evidence.model import Evidence
 from pdlab.loose import as_rows
 from pdlab.report import formatting
+from pdlab.report.headline import headline
 from pdlab.report.markdown_evidence import evidence_blocks
 from pdlab.report.markdown_text import fenced, table, text
 from pdlab.report.next_steps import next_steps
@@ -43,7 +44,7 @@ def section(contents: RunContents, report: Report | None = None, evidence: Evide
     """One run's section without its comment lines. `evidence`: what its legs show. Pure."""
     report = report or results.build_report(contents)
     title = f"## {'REHEARSAL: ' if report.rehearsal else ''}{text(report.run)}"
-    blocks = [title, f"**{text(results.verdict(report))}**"]
+    blocks = [title, f"**{text(headline(report, evidence))}**"]
     if report.rehearsal:
         blocks.append(f"{_sentence(results.REHEARSAL_NOTE)}.")
     shown = evidence_blocks(evidence) if evidence else []

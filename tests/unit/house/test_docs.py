@@ -268,7 +268,9 @@ def command_faults(words: list[str]) -> list[str]:
     if len(words) > 1 and not words[1].startswith("-"):
         if words[1] not in COMMANDS:
             return [f"pdlab {words[1]}"]
-        known = {option for parameter in COMMANDS[words[1]].params for option in parameter.opts} | {"--help", "-h"}
+        known = {
+            option for parameter in COMMANDS[words[1]].params for option in [*parameter.opts, *parameter.secondary_opts]
+        } | {"--help", "-h"}
     else:
         known = OWN_OPTIONS
     return [f"{' '.join(words[:2])} {option}" for option in options if option not in known]

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pdlab measured on two H200s (docs/evidence/h200x2), read again: the verdicts that its documentation quotes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pdlab.evidence.build import build_evidence
+from pdlab.evidence.legs import legs_of
+from pdlab.evidence.model import Evidence
+from pdlab.report.headline import headline
+from pdlab.results import build_report
+from pdlab.store import RunFolder
+
+RUN = Path(__file__).parents[3] / "docs" / "evidence" / "h200x2" / "rag-repeats"
+
+
+@pytest.fixture(scope="module")
+def found() -> Evidence:
+    return build_evidence(legs_of(RunFolder.open(RUN)), RUN.name)
+
+
+def test_three_paired_repeats_of_each_arm_are_whole_and_all_points_count(found: Evidence) -> None:
+    assert [leg.id for leg in sorted(found.legs, key=lambda leg: leg.order)] == [
+        "pd-r1", "tp2-r1", "tp2-r2", "pd-r2", "tp2-r3", "pd-r3",
+    ]  # fmt: skip
+    assert not found.rehearsal and all(leg.ok for leg in found.legs)
+    assert [(row.counts, row.point.requested, row.point.completed) for row in found.points] == [(True, 72, 72)] * 6
+
+
+@pytest.mark.parametrize(
+    ("tpot_ms", "answer", "effect", "low", "high"),
+    [
+        (6, "use", 3.01, 2.64, 3.44),
+        (8, "use", 1.72, 1.54, 1.92),
+        (12, "cannot tell", 0.98, 0.84, 1.16),
+    ],
+)
+def test_the_tighter_the_limit_the_more_prefill_decode_gains(
+    found: Evidence, tpot_ms: float, answer: str, effect: float, low: float, high: float
+) -> None:
+    (row,) = (verdict for verdict in found.verdicts if verdict.limits.tpot_ms == tpot_ms)
+    assert (row.answer, row.repeats) == (answer, 3)
+    assert [row.effect, row.low, row.high] == pytest.approx([effect, low, high], abs=0.01)
+
+
+def test_page_and_findings_tell_how_it_went_by_its_legs(found: Evidence) -> None:
+    report = build_report(RunFolder.open(RUN).read())
+    assert headline(report, found) == "Passed: 6 of 6 legs, 432 of 432 requests completed"
