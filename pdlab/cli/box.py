@@ -128,12 +128,15 @@ def init(
     out.print(f"next:    pdlab plan -i {folder}\n         pdlab preflight -i {folder}", soft_wrap=True)
 
 
-def plan_of(options: PlaybookOptions, benchmark: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The resolved topology of an inventory, with another pd_benchmark if there is one.
+def plan_of(
+    options: PlaybookOptions, benchmark: dict[str, Any] | None = None, arm: str | None = None
+) -> dict[str, Any]:
+    """The resolved topology of an inventory, with another pd_benchmark if there is one, of `arm` if there is one.
 
-    Ends the program with every fault of the inventory.
+    With an arm all arms are held against each other. Ends the program with every fault of the inventory.
     """
-    outcome = play_quietly("plan", options, err, {"pd_benchmark": benchmark} if benchmark else {})
+    asked = {"pd_benchmark": benchmark, "pd_arm": arm}
+    outcome = play_quietly("plan", options, err, {name: value for name, value in asked.items() if value})
     results = outcome.of_action("topology")
     if not outcome.ok or not results:
         print_failures(outcome)

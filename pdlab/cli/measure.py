@@ -141,13 +141,14 @@ def bench_arms(
             options = options_of(
                 document.inventory, limit=document.limit, extra_vars=document.extra_vars, verbose=verbose
             )
-            go_on(folder, document, plan_of(options, document.benchmark), options)
+            go_on(folder, document, plan_of(options, document.benchmark, document.arms[0]), options)
         else:
             options = options_of(inventory, limit=limit, extra_vars=extra_vars, verbose=verbose)
-            planned = plan_of(options, benchmark)
+            names = [arm.strip() for arm in arms]
+            planned = plan_of(options, benchmark, names[0])
             document = new_document(
                 planned,
-                [arm.strip() for arm in arms],
+                names,
                 repeats,
                 benchmark=benchmark,
                 search=search,

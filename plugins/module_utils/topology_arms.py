@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Arms: topologies of the same GPUs that are measured against each other, declared beside each other in pd_arms.
 
-An arm overrides a few of the inventory's variables; everything else is the same for all. What would make a comparison
-unfair is a fault unless an arm says in `differs` that it is meant: other GPUs, another flag of the engine, another
-variable of the environment. Pure: no I/O.
+An arm overrides a few of the inventory's variables; everything else is the same for all. Once an arm is asked for,
+what would make a comparison unfair is a fault unless an arm says in `differs` that it is meant: other GPUs, another flag
+of the engine, another variable of the environment. A plain deployment compares nothing. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -119,7 +119,9 @@ def resolve_arms(
             plans[name] = own
     if len(plans) == len(chosen):
         settings = {name: {**_flags(plans[name]), **_environment(written[name])} for name in plans}
-        _compare(plans, settings, {name: arm.get(DIFFERS, []) for name, arm in chosen.items()}, faults)
+        if variables.get(ARM) is not None:
+            _compare(plans, settings, {name: arm.get(DIFFERS, []) for name, arm in chosen.items()}, faults)
+        _same_places(plans, faults)
     picked = _picked(variables.get(ARM), chosen, plans, checked is not INVALID, faults)
     wrong = [*found, *faults]
     if wrong or plan is None:
@@ -202,7 +204,7 @@ def _compare(
     differs: Mapping[str, Sequence[str]],
     faults: Faults,
 ) -> None:
-    """Note what sets an arm apart from the first one without being declared, and names that mean two things."""
+    """Note what sets an arm apart from the first one without being declared."""
     names = list(plans)
     for name in names[1:]:
         declared = {*differs[names[0]], *differs[name]}
@@ -214,7 +216,6 @@ def _compare(
                 )
                 cure = f"write the same for both, or `{DIFFERS}: [{setting}]` to say that it is meant"
                 faults.add(f"{ARMS}.{name}", problem, cure)
-    _same_places(plans, faults)
 
 
 def _same_gpus(a: str, first: Plan, b: str, other: Plan, declared: set[str], faults: Faults) -> None:

@@ -125,15 +125,18 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "an arm that is not there": ({"pd_arms": {"pd": {}}, "pd_arm": "dp"}, {"pd_arm": "there is no arm 'dp'"}),
     "an arm and no arms": ({"pd_arm": "pd"}, {"pd_arm": "the inventory has no pd_arms"}),
     "other GPUs": (
-        {"pd_arms": {"pd": {}, "tp4": {"pd_servers": [{"name": "tp4", "role": "colocated", "gpus": [0, 1, 2, 3]}]}}},
+        {
+            "pd_arm": "pd",
+            "pd_arms": {"pd": {}, "tp4": {"pd_servers": [{"name": "tp4", "role": "colocated", "gpus": [0, 1, 2, 3]}]}},
+        },
         {"pd_arms.tp4": "uses GPU 0, 1, 2, 3 of box1, and pd uses GPU 0, 1, 2, 3, 4, 5, 6, 7 of box1"},
     ),
     "another cache": (
-        {"pd_arms": {"pd": {}, "tp8": {"pd_servers": TP8, "pd_server_args": {"page-size": 64}}}},
+        {"pd_arm": "pd", "pd_arms": {"pd": {}, "tp8": {"pd_servers": TP8, "pd_server_args": {"page-size": 64}}}},
         {"pd_arms.tp8": "page-size is 64 and not set in pd"},
     ),
     "another environment": (
-        {"pd_arms": {"pd": {}, "tp8": {"pd_servers": [{**TP8[0], "env": {"NCCL_ALGO": "Ring"}}]}}},
+        {"pd_arm": "pd", "pd_arms": {"pd": {}, "tp8": {"pd_servers": [{**TP8[0], "env": {"NCCL_ALGO": "Ring"}}]}}},
         {"pd_arms.tp8": 'NCCL_ALGO is "Ring" and not set in pd'},
     ),
     "one name on two sets of GPUs": (
@@ -141,6 +144,14 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"pd_arms.x.pd_servers": "decode-0 has GPU 0, 1, 2, 3, 4, 5, 6, 7 here and 4, 5, 6, 7 in pd"},
     ),
 }
+
+
+@pytest.mark.parametrize("case", ["other GPUs", "another cache", "another environment"])
+def test_a_plain_deployment_holds_no_arms_against_each_other(
+    case: str, gpu_box: dict[str, Any], plan_of: Callable[..., dict[str, Any]]
+) -> None:
+    change, _expected = WRONG[case]
+    assert plan_of({**gpu_box, **deepcopy(change), "pd_arm": None})["arm"] == "pd"
 
 
 @pytest.mark.parametrize("case", WRONG)
