@@ -146,6 +146,11 @@ def test_prometheus_asks_every_part_and_finds_every_metric_of_the_dashboard(site
     if site.host.run("systemctl is-active pdlab_prometheus", check=False).strip() != "active":
         pytest.skip("Debian's prometheus could not be fetched")
     assert site.right()
+    # Cached tokens are counted by the cache that they came from: none are, before a prompt comes twice.
+    for _ in range(2):
+        site.post({"messages": [{"role": "user", "content": "one two three four " * 40}], "max_tokens": 4}, 60)
+    cached = "sglang:cached_tokens_total"
+    wait_for(lambda: bool(site.prometheus("query", query=cached)["result"]), 120, "cached tokens are counted")
     up = {one["metric"]["server"]: one["value"][1] for one in site.prometheus("query", query="up")["result"]}
     assert up == {"prefill-0": "1", "decode-0": "1", "router": "1"}
     there = set(site.prometheus("label/__name__/values"))
