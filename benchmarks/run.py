@@ -21,6 +21,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -247,11 +248,10 @@ class Bench:
             argv = list(record["client"]["argv"])
             argv[argv.index("--warmup-requests") + 1] = str(record["warmup"]["warmup"]["requests"])
             argv[argv.index("--output-file") + 1] = str(self.scratch / "by-hand.jsonl")
-            home = Path(
-                tempfile.mkdtemp(dir=self.scratch)
-            )  # the client keeps its prompts in HOME: no run finds them made
-            env = {"HOME": str(home), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-            seconds += timed(lambda argv=argv, env=env: run([*argv, "--flush-cache"], env))  # type: ignore[misc]
+            # The client keeps its prompts in HOME: no run finds them made.
+            home = tempfile.mkdtemp(dir=self.scratch)
+            env = {"HOME": home, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+            seconds += timed(partial(run, [*argv, "--flush-cache"], env))
         return seconds
 
     def deploy_one_host(self) -> Row:

@@ -70,8 +70,9 @@ def legs_table(planned: Sequence[str], legs: Sequence[Leg]) -> RenderableType:
     """Each leg in the planned order: how long the change of arms took, how long the leg, and what came of it."""
     found = {leg.id: leg for leg in legs}
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for header, justify in (("leg", "left"), ("deployed in", "right"), ("whole leg", "right")):
-        table.add_column(header, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("leg", no_wrap=True)
+    for header in ("deployed in", "whole leg"):
+        table.add_column(header, justify="right", no_wrap=True)
     table.add_column("output tok/s", overflow="fold")
     for name in planned:
         leg = found.get(name)

@@ -105,7 +105,7 @@ def _some_mean_is_lower(against: Sequence[Comparison]) -> bool:
 
 def turned(found: Comparison) -> Comparison:
     """The same comparison where less is better, as one where more is: b against a."""
-    claims = {"higher": "lower", "lower": "higher"}
+    claims: dict[Claim, Claim] = {"higher": "lower", "lower": "higher"}
     return replace(
         found,
         difference=-found.difference,
@@ -114,7 +114,7 @@ def turned(found: Comparison) -> Comparison:
         ratio=_inverse(found.ratio),
         ratio_low=_inverse(found.ratio_high),
         ratio_high=_inverse(found.ratio_low),
-        claim=claims.get(found.claim, found.claim),  # type: ignore[arg-type]
+        claim=claims.get(found.claim, found.claim),
     )
 
 

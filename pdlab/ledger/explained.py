@@ -46,13 +46,13 @@ class Explained(_Model):
     sources: list[Source] = Field(default_factory=list)
     inputs: list[Explained] = Field(default_factory=list)
 
-    @computed_field  # type: ignore[prop-decorator]
+    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorator on a property
     @property
     def agrees(self) -> bool:
         """Whether this figure follows from its raw lines, and so does everything that it comes from."""
         return same(self.value, self.shown) and all(one.agrees for one in self.inputs)
 
-    @computed_field  # type: ignore[prop-decorator]
+    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorator on a property
     @property
     def intact(self) -> bool:
         """Whether no file behind it was changed since the run ended."""
