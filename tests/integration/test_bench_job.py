@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.pdlab.pdlab.plugins.module_utils import bench_progress, leased_job, processes
 from ansible_collections.pdlab.pdlab.plugins.modules import pd_bench
 
@@ -212,37 +213,37 @@ class Bench:
     server: subprocess.Popen[bytes]
 
     def params(self, behaviour: str = "good", **changes: Any) -> dict[str, Any]:
-        return {
-            "root": str(self.root),
-            "run": "a-run",
-            "point": dict(GOOD_POINT),
-            "base_url": self.router.url,
-            "served_name": "canary",
-            "tokenizer": str(self.root / "model"),
-            "model_path": str(self.root / "model"),
-            "python": str(self.root / "engine-python"),
-            "home": None,
-            "pythonpath": [str(self.root / "site")],
-            "router_metrics": None,
-            "sample_s": 0.1,
-            "args": {"tag": behaviour},
-            "warmup": None,
-            "workers": [{"name": "server-0", "url": self.router.url, "role": "colocated"}],
-            "watch": [
-                {
-                    "name": "prefill-0",
-                    "pid": self.server.pid,
-                    "unit": None,
-                    "url": None,
-                    "log": str(self.root / "p.log"),
-                }
-            ],
-            "service_manager": "supervisor",
-            "supervisord": str(SUPERVISORD),
-            "wait_s": 20,
-            "lease_s": 60,
-            **changes,
-        }
+        """As the module gets them: completed from its own argument spec, so that no default is missing."""
+        validated = ArgumentSpecValidator(pd_bench.ARGUMENTS).validate(
+            {
+                "root": str(self.root),
+                "run": "a-run",
+                "point": dict(GOOD_POINT),
+                "base_url": self.router.url,
+                "served_name": "canary",
+                "tokenizer": str(self.root / "model"),
+                "model_path": str(self.root / "model"),
+                "python": str(self.root / "engine-python"),
+                "pythonpath": [str(self.root / "site")],
+                "sample_s": 0.1,
+                "args": {"tag": behaviour},
+                "workers": [{"name": "server-0", "url": self.router.url, "role": "colocated"}],
+                "watch": [
+                    {
+                        "name": "prefill-0",
+                        "pid": self.server.pid,
+                        "log": str(self.root / "p.log"),
+                    }
+                ],
+                "service_manager": "supervisor",
+                "supervisord": str(SUPERVISORD),
+                "wait_s": 20,
+                "lease_s": 60,
+                **changes,
+            }
+        )
+        assert not validated.error_messages, validated.error_messages
+        return dict(validated.validated_parameters)
 
     def file(self, ending: str) -> Path:
         return self.root / "bench" / "a-run" / ("c4-n12" + ending)
