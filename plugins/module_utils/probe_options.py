@@ -10,6 +10,16 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import DE
 from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import state_dir
 
 
+def rank_counts(gpus: int) -> list[int]:
+    """Among how many of a host's GPUs an all-reduce is tried: 2, 3, 4, every doubling, and all.
+
+    The doublings are the sizes that TP has; 3 because an odd ring takes other ways, and two ranks can hang where four
+    pass.
+    """
+    doubled = [2**power for power in range(1, gpus.bit_length())]
+    return sorted(count for count in {*doubled, 3, gpus} if 2 <= count <= gpus)
+
+
 def probe_options(plan: Mapping[str, Any], host: str) -> dict[str, dict[str, Any] | None]:
     """{"kv": options of kv_probe, "collectives": options of collectives_probe}, each None where it does not apply.
 
@@ -36,6 +46,12 @@ def probe_options(plan: Mapping[str, Any], host: str) -> dict[str, dict[str, Any
         "devices": devices,
         "environments": [dict(server["environment"]) for server in ends] if len(ends) == 2 else [],
     }
-    collectives = {**common, "backend": "nccl", "devices": gpus, "environment": dict(servers[0]["environment"])}
+    collectives = {
+        **common,
+        "backend": "nccl",
+        "devices": gpus,
+        "ranks": rank_counts(len(gpus)),
+        "environment": dict(servers[0]["environment"]),
+    }
     moves = plan.get("arm") is None or bool(ends)
     return {"kv": kv if moves else None, "collectives": collectives if cuda and len(gpus) > 1 else None}

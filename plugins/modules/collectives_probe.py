@@ -7,7 +7,7 @@ module: collectives_probe
 short_description: Time an all-reduce among the GPUs of this host, and find out when one hangs
 version_added: 0.1.0
 description:
-  - Starts a process for each GPU and times an all-reduce among the first 2, 3 and all of them, in the engine's Python,
+  - Starts a process for each GPU and times an all-reduce among the first 2, 3, 4, 8 … and all of them, in the engine's Python,
     with torch and NCCL as the engine has them and in the servers' environment.
   - An IOMMU that translates, or ACS that redirects, lets a collective hang for ever at full load and without an error.
     Here that is a failure after O(timeout_s), and the processes are ended.
@@ -24,7 +24,7 @@ options:
     elements: int
     required: true
   ranks:
-    description: Numbers of ranks. When left out, 2, 3 and as many as there are O(devices).
+    description: Numbers of ranks. When left out, 2, 3, 4, each doubling, and as many as there are O(devices).
     type: list
     elements: int
     default: []
@@ -95,12 +95,13 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import allreduce_probe
 from ansible_collections.pdlab.pdlab.plugins.module_utils.carried_script import run_for_document
 from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import COLLECTIVES
+from ansible_collections.pdlab.pdlab.plugins.module_utils.probe_options import rank_counts
 
 
 def probe(params: dict[str, Any]) -> dict[str, Any]:
     """Run the probe in the engine's Python; always returns its document."""
     count = len(params["devices"])
-    ranks = sorted({number for number in params["ranks"] or (2, 3, count) if number <= count})
+    ranks = sorted({number for number in params["ranks"] or rank_counts(count) if number <= count})
     arguments = ["--backend", params["backend"], "--ranks", ",".join(map(str, ranks))]
     arguments += ["--devices", ",".join(map(str, params["devices"])), "--timeout-s", str(params["timeout_s"])]
     limit_s = (params["timeout_s"] + 5) * len(ranks)

@@ -15,7 +15,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.facts import recording
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.box import read_facts
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.recording import Recording
 
-from tests.boxes import from_documentation
+from tests.boxes import from_documentation, from_recording
 
 BOXES = Path(__file__).resolve().parents[2] / "boxes"
 ALL = sorted(path.parent for path in BOXES.glob(f"*/{recording.BOX}"))
@@ -56,7 +56,7 @@ def replace(name: str, old: str, new: str) -> Edit:
 def test_a_box_says_what_it_is_and_whether_anybody_saw_it(box: Path) -> None:
     about = yaml.safe_load((box / recording.BOX).read_text())
     assert set(about) >= {"what", "kind", "from"}
-    assert about["kind"] in ("recorded", "documented")
+    assert about["kind"] in ("recorded", "documented", "derived")
     if about["kind"] == "recorded":
         assert "when" in about
 
@@ -91,6 +91,29 @@ def test_a_box_from_documentation_is_what_its_script_writes(make: Callable[[], f
         if path.is_file()
     }
     assert there == box.tree(), "run: python tests/boxes/from_documentation.py"
+
+
+def test_a_derived_box_is_what_its_script_makes_of_the_recording() -> None:
+    made = BOXES / from_recording.NAME
+    there = {str(path.relative_to(made)): path.read_text() for path in made.rglob("*") if path.is_file()}
+    assert there == from_recording.tree(), "run: python tests/boxes/from_recording.py"
+
+
+def test_the_derived_box_has_eight_gpus_like_the_two_that_were_seen_and_says_that_nobody_saw_it() -> None:
+    small, large = facts_of(BOXES / "h200-x2"), facts_of(BOXES / "h200-x8")
+    seen, gpus = small["gpu"]["gpus"], large["gpu"]["gpus"]
+    assert [gpu["index"] for gpu in gpus] == list(range(8))
+    assert len({gpu["pci"] for gpu in gpus}) == len({gpu["uuid"] for gpu in gpus}) == 8
+    own = {"index", "pci", "uuid"}
+    for gpu in gpus:
+        like = seen[gpu["index"] % 2]
+        assert {key: gpu[key] for key in gpu.keys() - own} == {key: like[key] for key in like.keys() - own}
+    assert set(large["gpu"]["topology"].values()) == {"NV18"} and len(large["gpu"]["topology"]) == 8 * 7
+    assert set(large["gpu"]["p2p"]["write"].values()) == {"OK"}
+    assert large["gpu"]["nvlink"] is True
+    assert (large["cpu"]["count"], large["memory"]["total_bytes"]) == (128, 560 * 1024**3)
+    about = yaml.safe_load((BOXES / "h200-x8" / recording.BOX).read_text())
+    assert about["kind"] == "derived" and "h200-x2" in about["from"] and "Never seen" in about["from"]
 
 
 def test_the_reference_box_has_eight_gpus_at_two_nodes_and_nothing_in_their_way() -> None:

@@ -38,7 +38,7 @@ def reference_facts(reference_plan: dict[str, Any]) -> dict[str, Any]:
     # A recording holds no models.
     facts["checkpoint"] = {"path": reference_plan["model"]["path"], "faults": []}
     # What the probes would say of such links; no such box has been tried.
-    groups = [{"ranks": ranks, "latency_us": 30.0, "bus_gib_s": 40.0} for ranks in (2, 3, 8)]
+    groups = [{"ranks": ranks, "latency_us": 30.0, "bus_gib_s": 40.0} for ranks in (2, 3, 4, 8)]
     kv = {"memory": "VRAM", "transport": "zero-copy cuda_ipc/cuda", "gib_s": 48.0, "copy_gib_s": 51.0}
     facts["probes"] = {"kv": {"ok": True, **kv}, "collectives": {"ok": True, "groups": groups}}
     return facts

@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.pdlab.pdlab.plugins.action.preflight import ActionModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import COLLECTIVES, KV
 from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules.probes import link_gib_s
-from ansible_collections.pdlab.pdlab.plugins.module_utils.probe_options import probe_options
+from ansible_collections.pdlab.pdlab.plugins.module_utils.probe_options import probe_options, rank_counts
 
 from .conftest import shipped_plan
 
@@ -39,6 +39,17 @@ def test_the_path_is_tried_from_prefill_to_decode_and_collectives_among_all() ->
     assert options["kv"]["devices"] == [0, 4]
     assert len(options["kv"]["environments"]) == 2
     assert options["collectives"]["devices"] == list(range(8))
+    assert options["collectives"]["ranks"] == [2, 3, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ranks"),
+    [(1, []), (2, [2]), (3, [2, 3]), (4, [2, 3, 4]), (6, [2, 3, 4, 6]), (8, [2, 3, 4, 8]), (16, [2, 3, 4, 8, 16])],
+)
+def test_an_all_reduce_is_tried_at_every_size_that_tensor_parallelism_has_at_three_and_among_all(
+    gpus: int, ranks: list[int]
+) -> None:
+    assert rank_counts(gpus) == ranks
 
 
 def test_one_gpu_that_both_roles_share_is_tried_against_itself_and_alone_it_has_no_collectives() -> None:

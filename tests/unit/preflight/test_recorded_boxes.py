@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from pdlab.preflight import BoxError, boxes_of, judge_recordings
+from scripts import golden_plans
 
-from .conftest import BOXES, CHECKOUT, shipped_plan
+from .conftest import BOXES, shipped_plan
 
 Edit = Callable[[Path], Any]
 PDLAB = Path(sys.executable).with_name("pdlab")
@@ -165,18 +166,15 @@ def test_every_recorded_box_gets_verdicts_and_none_that_a_rule_did_not_mean(box:
 
 
 @pytest.mark.parametrize(
-    ("inventory", "box"),
+    ("inventory", "arm", "box"),
     [
-        *(
-            (path.name, "rtx-pro-6000-x8")
-            for path in sorted((CHECKOUT / "inventory").iterdir())
-            if path.name != "local"
-        ),
-        ("two-gpus", "h200-x2"),
+        *((name, arm, golden_plans.box_of(name).name) for name, arm in golden_plans.cases().values()),
+        ("two-gpus", None, "h200-x2"),
+        ("four-gpus", None, "h200-x8"),
     ],
 )
-def test_a_shipped_inventory_has_no_veto_on_a_box_that_it_is_for(inventory: str, box: str) -> None:
-    (record,) = judge_recordings(shipped_plan(inventory), {"gpubox": BOXES / box})
+def test_a_shipped_inventory_has_no_veto_on_a_box_that_it_is_for(inventory: str, arm: str | None, box: str) -> None:
+    (record,) = judge_recordings(golden_plans.plan_of(inventory, arm), {"gpubox": BOXES / box})
     assert [
         verdict["id"] for verdict in record["verdicts"] if verdict["severity"] == "veto" and not verdict["ok"]
     ] == []
