@@ -111,6 +111,11 @@ class Outcome:
         failures = [*self.failures, *self.unreachable]
         return bool(failures) and all(failure.result.get("failed_points") for failure in failures)
 
+    @property
+    def refused_by_a_run(self) -> bool:
+        """Whether another run holds a host that this one wanted."""
+        return any(failure.result.get("held_by") for failure in self.failures)
+
     def of_action(self, action: str) -> list[TaskResult]:
         """Results of the collection's plug-in `action`, in order."""
         return [result for result in self.results if result.action == f"{COLLECTION}.{action}"]

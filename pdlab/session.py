@@ -183,7 +183,7 @@ class Session:
         actions = {failure.action.removeprefix("pdlab.pdlab.") for failure in self.outcome.failures}
         if "topology" in actions or (not stage and not self.outcome.unreachable):
             return Exit.USAGE
-        if any(failure.result.get("held_by") for failure in self.outcome.failures):
+        if self.outcome.refused_by_a_run:
             return Exit.BUSY
         if any(failure.result.get("failed_points") for failure in self.outcome.failures):
             return Exit.BENCHMARK_FAILED

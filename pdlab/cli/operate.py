@@ -24,6 +24,7 @@ from pdlab.cli.app import (
 )
 from pdlab.cli.box import plan_of
 from pdlab.exit_codes import Exit
+from pdlab.runner import Outcome
 from pdlab.session import play_quietly
 
 
@@ -92,12 +93,14 @@ def down(
     extra_vars: ExtraVars = None,
     check: Check = False,
     diff: Diff = False,
+    force: Annotated[bool, typer.Option("--force", help="Also from under a run that is on.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Stop and remove the services. The environment, the model and the runs stay."""
+    """Stop and remove the services. The environment, the model and the runs stay. Refused while a run is on."""
     options = options_of(inventory, limit=limit, extra_vars=extra_vars, check=check, diff=diff)
-    outcome = play_quietly("down", options, err)
+    outcome = play_quietly("down", options, err, {"down_force": force})
     print_failures(outcome)
+    print_holders(outcome, force)
     stopped = [
         str(item.get("name"))
         for result in outcome.of_action("pd_server")
@@ -109,7 +112,7 @@ def down(
     elif outcome.ok:
         word = "would stop" if check else "stopped"
         out.print(f"{word}: {', '.join(stopped)}" if stopped else "nothing was running")
-    raise typer.Exit(int(Exit.OK if outcome.ok else Exit.ERROR))
+    raise typer.Exit(int(status_of(outcome)))
 
 
 @app.command()
@@ -119,18 +122,35 @@ def undo(
     extra_vars: ExtraVars = None,
     check: Check = False,
     force: Annotated[bool, typer.Option("--force", help="Also values that somebody has changed since.")] = False,
+    during_run: Annotated[bool, typer.Option("--during-run", help="Also while a run is on.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Put back the hosts' settings that pdlab changed (pd_host), and remove its Prometheus. All else of pdlab stays."""
     from pdlab.host_undo import undone, undone_lines
 
     options = options_of(inventory, limit=limit, extra_vars=extra_vars, check=check)
-    outcome = play_quietly("host_undo", options, err, {"host_undo_force": force})
+    outcome = play_quietly("host_undo", options, err, {"host_undo_force": force, "host_undo_during_run": during_run})
     print_failures(outcome)
+    print_holders(outcome, during_run)
     found = undone(outcome)
     if as_json:
         print_json({"ok": outcome.ok, "hosts": found})
     else:
         for line in undone_lines(found, check=check):
             out.print(line, markup=False, soft_wrap=True)
-    raise typer.Exit(int(Exit.OK if outcome.ok else Exit.ERROR))
+    raise typer.Exit(int(status_of(outcome)))
+
+
+def print_holders(outcome: Outcome, forced: bool) -> None:
+    """Say which hosts a run holds that was not heeded: in check mode, or on purpose."""
+    for result in outcome.of_action("run_lock"):
+        if (holder := result.result.get("held_by")) and not result.result.get("failed"):
+            run = f"{result.host}: another pdlab run (PID {holder['pid']} on {holder['controller']}) holds this host"
+            err.print(f"{run}; {'going on all the same' if forced else 'this would be refused'}", soft_wrap=True)
+
+
+def status_of(outcome: Outcome) -> Exit:
+    """The exit status of what stops or changes something outside of a run."""
+    if outcome.ok:
+        return Exit.OK
+    return Exit.BUSY if outcome.refused_by_a_run else Exit.ERROR

@@ -7,13 +7,13 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.pdlab.pdlab.plugins.module_utils import host_lock
-from ansible_collections.pdlab.pdlab.plugins.plugin_utils.host_hold import when_gone
+from ansible_collections.pdlab.pdlab.plugins.plugin_utils.host_hold import holder_of, when_gone
 
 SAID = ("path", "held", "held_by", "took_over", "systemd")
 
 
 class ActionModule(ActionBase):
-    """Runs the module; once more when the holder in the way was a process of this machine and is gone.
+    """Runs the module, for whoever plays this unless a holder is named; once more when the holder in the way was a process of this machine and is gone.
 
     Not at all when it has said of this root, in this run, who holds the host (`known`).
     """
@@ -25,6 +25,7 @@ class ActionModule(ActionBase):
         path = host_lock.lock_path(str(arguments.get("root")))
         if known.get("path") == path and "held_by" in known and arguments.get("state", "present") == "present":
             return {**result, **{key: known[key] for key in SAID}, "changed": False}
+        arguments["holder"] = arguments.get("holder") or holder_of(task_vars or {})
         return {**result, **when_gone(lambda gone: self._ask({**arguments, **gone}, task_vars))}
 
     def _ask(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ansible import __version__ as ansible_version
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder
-from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import started_at
+from ansible_collections.pdlab.pdlab.plugins.plugin_utils.host_hold import holder_of
 
 
 class ActionModule(ActionBase):
@@ -36,7 +36,7 @@ class ActionModule(ActionBase):
             }
         )
         result.update(changed=False, stage=options["name"], state=options["state"], stage_ok=options["ok"])
-        result["holder"] = _holder(task_vars or {})
+        result["holder"] = holder_of(task_vars or {})
         if self._task.check_mode:
             return result
         try:
@@ -74,18 +74,3 @@ class ActionModule(ActionBase):
                 "why": None,
             },
         )
-
-
-def _holder(task_vars: dict[str, Any]) -> dict[str, Any]:
-    """Who runs this: the `pdlab` process when it says so, otherwise ansible-playbook, the parent of this worker."""
-    pid = int(task_vars.get("pdlab_owner_pid") or os.getppid())
-    return {"controller": os.uname().nodename, "machine_id": _machine_id(), "pid": pid, "pid_started": started_at(pid)}
-
-
-def _machine_id() -> str:
-    """Identity of the controller; empty where there is none (macOS), which no target ever equals."""
-    try:
-        with open("/etc/machine-id", encoding="ascii") as stream:
-            return stream.read().strip()
-    except OSError:
-        return ""

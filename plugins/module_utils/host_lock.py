@@ -155,20 +155,29 @@ class LockFileError(Exception):
 def hold(options: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     """Take the host for a run, or refresh its hold; in check mode take nothing and refuse nothing.
 
-    `options`: root, holder, lease_s, gone (a holder that is known to be dead, or None). Returns {"path", "held",
-    "held_by", "took_over", "systemd"}, the last being whether services here can be systemd's. Raises HeldError,
-    LockFileError.
+    `options`: root, holder, lease_s, gone (a holder that is known to be dead, or None), and, where they are given, force
+    (who holds the host is not disturbed and does not stand in the way), make (False: no folder is made for the lock;
+    where there is none no run can hold the host) and anyway (how one goes on all the same, for the refusal). Returns
+    {"path", "held", "held_by", "took_over", "systemd"}, the last being whether services here can be systemd's. Raises
+    HeldError, LockFileError.
     """
     path = lock_path(options["root"])
     directory = os.path.dirname(path)
     try:
-        if check_mode:
+        if check_mode or (options.get("make") is False and not os.path.isdir(directory)):
             return _take(options, path, True)
         os.makedirs(directory, exist_ok=True)
         with guarded(directory):
             return _take(options, path, False)
     except OSError as error:
-        raise LockFileError(unwritable(path, error)) from error
+        if options.get("force"):
+            return {"path": path, "held": False, "held_by": None, "took_over": None, "systemd": can_use_systemd()}
+        raise LockFileError(or_else(unwritable(path, error), options)) from error
+
+
+def or_else(message: str, options: Mapping[str, Any]) -> str:
+    """A refusal, and how one goes on all the same where there is a way."""
+    return f"{message}; or {options['anyway']}" if options.get("anyway") else message
 
 
 def unwritable(path: str, error: OSError) -> str:
@@ -194,7 +203,9 @@ def _take(options: Mapping[str, Any], path: str, check_mode: bool) -> dict[str, 
         "systemd": can_use_systemd(),
     }
     if other and alive and not check_mode:
-        raise HeldError(refusal(other, here), result)
+        if options.get("force"):
+            return result
+        raise HeldError(or_else(refusal(other, here), options), result)
     if not check_mode:
         write_json(path, new_lock(holder, before, options["lease_s"], now))
     return result

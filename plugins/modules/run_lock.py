@@ -18,9 +18,10 @@ options:
     type: path
     required: true
   holder:
-    description: Who holds the host, as M(pdlab.pdlab.stage) returns it.
+    description:
+      - Who holds the host, as M(pdlab.pdlab.stage) returns it.
+      - Left out, it is whoever plays the playbook. The action plug-in sees to that.
     type: dict
-    required: true
     suboptions:
       controller:
         description: Host name of the controller.
@@ -49,6 +50,19 @@ options:
     description: How long a holder on another machine is believed to be alive after it was last seen, in seconds.
     type: int
     default: 7200
+  force:
+    description:
+      - Another run's hold is left as it is, and is no failure; there is a warning that names it. Nor is it a failure that
+        the lock cannot be written.
+    type: bool
+    default: false
+  make:
+    description: Whether to make the lock's folder. Without, a host that has none is not held, and by nobody else either.
+    type: bool
+    default: true
+  anyway:
+    description: How one goes on all the same, as the end of a refusal.
+    type: str
   gone:
     description: Internal. A holder of which the controller knows that it is gone.
     type: dict
@@ -82,6 +96,13 @@ EXAMPLES = r"""
     root: /opt/pdlab
     holder: "{{ pdlab_run.holder }}"
     state: absent
+
+- name: Hold the host unless it holds nothing of pdlab's
+  pdlab.pdlab.run_lock:
+    root: /opt/pdlab
+    make: false
+    force: "{{ down_force | default(false) }}"
+    anyway: stop the servers under it with -e down_force=true
 """
 
 RETURN = r"""
@@ -113,6 +134,20 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import host_lock
 
 
+def hold(module: AnsibleModule, path: str) -> None:
+    """Take the host, and say whose hold was left as it is."""
+    options = module.params
+    result = host_lock.hold(options, module.check_mode)
+    other = result["held_by"]
+    if options["force"] and other:
+        module.warn(
+            f"another pdlab run (PID {other['pid']} on {other['controller']}) holds this host; going on all the same"
+        )
+    elif options["force"] and not result["held"] and not module.check_mode and os.path.isdir(os.path.dirname(path)):
+        module.warn(f"the lock {path} cannot be written: this host is not held; going on all the same")
+    module.exit_json(changed=False, **result)
+
+
 def let_go(module: AnsibleModule, path: str) -> None:
     """Remove the lock when it is this holder's."""
     before = host_lock.read_lock(path)
@@ -127,14 +162,19 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "root": {"type": "path", "required": True},
-            "holder": {**host_lock.HOLDER_OPTION, "required": True},
+            "holder": host_lock.HOLDER_OPTION,
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "lease_s": {"type": "int", "default": host_lock.LEASE_S},
+            "force": {"type": "bool", "default": False},
+            "make": {"type": "bool", "default": True},
+            "anyway": {"type": "str"},
             "gone": {"type": "dict"},
             "known": {"type": "dict"},
         },
         supports_check_mode=True,
     )
+    if not module.params["holder"]:
+        module.fail_json(msg="holder is missing, and no action plug-in of a controller has said who that is")
     path = host_lock.lock_path(module.params["root"])
     directory = os.path.dirname(path)
     try:
@@ -143,7 +183,7 @@ def main() -> None:
                 module.exit_json(changed=False, path=path, held=False, held_by=None, took_over=None)
             with host_lock.guarded(directory):
                 let_go(module, path)
-        module.exit_json(changed=False, **host_lock.hold(module.params, module.check_mode))
+        hold(module, path)
     except host_lock.HeldError as error:
         module.fail_json(msg=str(error), changed=False, **error.result)
     except host_lock.LockFileError as error:

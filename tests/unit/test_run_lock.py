@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.pdlab.pdlab.plugins.module_utils import host_lock, processes
-from ansible_collections.pdlab.pdlab.plugins.plugin_utils.host_hold import is_gone
+from ansible_collections.pdlab.pdlab.plugins.plugin_utils.host_hold import is_gone, when_gone
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = ROOT / "plugins" / "modules" / "run_lock.py"
@@ -135,6 +135,47 @@ def test_a_controller_that_knows_its_run_is_gone_takes_over_at_once(tmp_path: Pa
     answer = ask(tmp_path, {**AWAY, "pid": 99}, gone=AWAY)
     assert answer["took_over"]["pid"] == 1234
     assert ask(tmp_path, {**AWAY, "pid": 100}, gone=AWAY)["failed"] is True, "the word is about one holder only"
+
+
+def test_a_forced_caller_leaves_the_runs_hold_as_it_is(tmp_path: Path, me: dict[str, Any], neighbour: Any) -> None:
+    ask(tmp_path, holder_of(neighbour.pid))
+    before = lock_of(tmp_path)
+    answer = ask(tmp_path, me, force=True)
+    assert (answer.get("failed", False), answer["held"], answer["held_by"]["pid"]) == (False, False, neighbour.pid)
+    assert any(f"PID {neighbour.pid}" in str(warning) for warning in answer["warnings"])
+    assert lock_of(tmp_path) == before
+    assert ask(tmp_path / "free", me, force=True)["held"] is True, "a free host is held as ever"
+
+
+def test_a_refusal_says_how_to_go_on_all_the_same_where_there_is_a_way(
+    tmp_path: Path, me: dict[str, Any], neighbour: Any
+) -> None:
+    ask(tmp_path, holder_of(neighbour.pid))
+    assert ask(tmp_path, me, anyway="say --force")["msg"].endswith(f"kill {neighbour.pid}; or say --force")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "state").write_text("a file in the way")
+    assert ask(tmp_path / "other", me, anyway="say --force")["msg"].endswith("; or say --force")
+    assert not ask(tmp_path / "other", me, force=True).get("failed"), "a disk that is full can be cleared of its stack"
+
+
+def test_a_host_without_a_folder_for_locks_needs_none_when_nothing_is_to_be_made(tmp_path: Path, me: Any) -> None:
+    answer = ask(tmp_path / "root", me, make=False)
+    assert (answer.get("failed", False), answer["held"], answer["held_by"]) == (False, False, None)
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_dead_run_of_this_controller_is_asked_about_again_also_where_nothing_failed(neighbour: Any) -> None:
+    dead = holder_of(neighbour.pid)
+    neighbour.kill()
+    neighbour.wait()
+    asked: list[dict[str, Any]] = []
+
+    def answers(more: dict[str, Any]) -> dict[str, Any]:
+        asked.append(more)
+        return {"held": False, "held_by": None if more else dead}
+
+    assert when_gone(answers)["held_by"] is None
+    assert asked == [{}, {"gone": dead}]
 
 
 def test_the_controller_knows_the_dead_of_its_own_machine_only(me: dict[str, Any], neighbour: Any) -> None:
