@@ -105,6 +105,7 @@ KV = KeptProbe(
         "python": None,
         "memory": None,
         "devices": [],
+        "pairs": [],
         "bytes": 64 * 1024 * 1024,
         "environments": [],
         "fingerprint": None,

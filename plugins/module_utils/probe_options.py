@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import DECODE, PREFILL
+from ansible_collections.pdlab.pdlab.plugins.module_utils.rank_pairs import rank_pairs
 from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import state_dir
 
 
@@ -23,8 +24,8 @@ def rank_counts(gpus: int) -> list[int]:
 def probe_options(plan: Mapping[str, Any], host: str) -> dict[str, dict[str, Any] | None]:
     """{"kv": options of kv_probe, "collectives": options of collectives_probe}, each None where it does not apply.
 
-    KV memory is moved between a GPU of the first prefill and one of the first decode, in their own environments;
-    collectives run among all GPUs of this host that servers use. An arm that moves no KV cache does not try it: what is
+    KV memory is moved between a GPU of the first prefill and one of the first decode, in their own environments, and then
+    between the GPUs of all other pairs of ranks that send each other KV cache; collectives run among all GPUs of this host that servers use. An arm that moves no KV cache does not try it: what is
     kept is the result of the arm that does. Fingerprints are left to whoever knows the engine.
     """
     servers = [server for server in plan["servers"] if server["host"] == host]
@@ -39,11 +40,19 @@ def probe_options(plan: Mapping[str, Any], host: str) -> dict[str, dict[str, Any
         devices = [min(server["gpus"]) for server in ends] if cuda else []
     else:
         devices = [gpus[0], gpus[-1]] if cuda else []
+    roles = {role: [server for server in servers if server["role"] == role] for role in (PREFILL, DECODE)}
+    ways = [
+        list(way)
+        for prefill in roles[PREFILL]
+        for decode in roles[DECODE]
+        for way in (rank_pairs(prefill, decode) if cuda else ())
+    ]
     kv = {
         **common,
         "pythonpath": plan["hosts"][host]["engine_pythonpath"],
         "memory": "vram" if cuda else "dram",
         "devices": devices,
+        "pairs": [way for number, way in enumerate(ways) if way != devices and way not in ways[:number]],
         "environments": [dict(server["environment"]) for server in ends] if len(ends) == 2 else [],
     }
     collectives = {

@@ -12,6 +12,8 @@ description:
   - Between GPUs the path is judged, too. KV memory that takes TCP and host memory leaves every server healthy and every
     request complete, and multiplies the time to the first token; so UCX has to write through C(cuda_ipc), and at no
     less than a tenth of the speed of a plain copy between the same GPUs.
+  - With several ranks in a role there are several ways. O(pairs) names the others. Each is tried once the first is good,
+    those without a GPU in common at the same time, and judged in the same way.
   - A good result is kept for the engine's fingerprint and this boot, so that a second deployment need not repeat it.
 options:
   pythonpath:
@@ -28,6 +30,13 @@ options:
     description: For V(vram), the two GPUs to write between. The same GPU twice is allowed.
     type: list
     elements: int
+    default: []
+  pairs:
+    description:
+      - For V(vram), further pairs of GPUs, from a prefill rank to the decode rank that it writes to. Each gets the same
+        O(environments).
+    type: list
+    elements: list
     default: []
   bytes:
     description: Bytes to move.
@@ -63,6 +72,7 @@ EXAMPLES = r"""
     python: /opt/pdlab/engine/bin/python
     memory: vram
     devices: [0, 4]
+    pairs: [[1, 5], [2, 6], [3, 7]]
     state_dir: /opt/pdlab/state
 """
 
@@ -83,6 +93,18 @@ transport:
   description: What UCX says it used, when it says so.
   type: str
   returned: when probed
+pairs:
+  description: One entry for each of O(pairs).
+  returned: when O(pairs) were tried
+  type: list
+  elements: dict
+  contains:
+    devices: {description: The two GPUs., type: list}
+    ok: {description: Whether the bytes arrived over a good path., type: bool}
+    gib_s: {description: "GiB per second, beside the other pairs of its round.", type: float}
+    copy_gib_s: {description: The same of a plain copy., type: float}
+    transport: {description: What UCX says it used., type: str}
+    why: {description: "What is wrong, or null.", type: str}
 kept:
   description: Whether the result is a kept one of this boot.
   type: bool
@@ -91,6 +113,8 @@ kept:
 
 import json
 import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -98,13 +122,36 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import nixl_probe
 from ansible_collections.pdlab.pdlab.plugins.module_utils.carried_script import run_for_document
 from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import KV
 from ansible_collections.pdlab.pdlab.plugins.module_utils.kv_path import path_fault
+from ansible_collections.pdlab.pdlab.plugins.module_utils.rank_pairs import rounds
+
+OF_A_PAIR = ("ok", "gib_s", "copy_gib_s", "transport", "why")
 
 
 def probe(params: dict[str, Any]) -> dict[str, Any]:
-    """Run the probe in the engine's Python and judge the path; always returns its document."""
+    """Try the first way alone, then the others; always returns the first one's document, with `pairs` of the others."""
+    document = one_way(params, params["devices"])
+    if not document["ok"] or not params["pairs"]:
+        return document
+    document["pairs"] = []
+    for group in rounds(params["pairs"]):
+        with ThreadPoolExecutor(len(group)) as pool:
+            found = list(pool.map(lambda pair: one_way(params, pair), group))
+        document["pairs"] += [
+            {"devices": list(pair), **{key: one.get(key) for key in OF_A_PAIR}}
+            for pair, one in zip(group, found)  # noqa: B905 (strict= needs 3.10)
+        ]
+    bad = next((pair for pair in document["pairs"] if not pair["ok"]), None)
+    if bad:
+        source, target = bad["devices"]
+        document.update(ok=False, why=f"from GPU {source} to GPU {target}: {bad['why']}")
+    return document
+
+
+def one_way(params: dict[str, Any], devices: Sequence[int]) -> dict[str, Any]:
+    """Run the probe in the engine's Python between two GPUs, and judge the path; always returns its document."""
     arguments = ["--memory", params["memory"], "--bytes", str(params["bytes"])]
-    if params["devices"]:
-        arguments += ["--devices", ",".join(str(device) for device in params["devices"])]
+    if devices:
+        arguments += ["--devices", ",".join(str(device) for device in devices)]
     for index, environment in enumerate(KV.relevant(params["environments"][:2])):
         arguments += [("--initiator-env", "--target-env")[index], json.dumps(environment)]
     of_engine = dict(params["environments"][0]) if params["environments"] else {}
@@ -124,6 +171,7 @@ def main() -> None:
             "pythonpath": {"type": "list", "elements": "path", "default": []},
             "memory": {"type": "str", "choices": ["dram", "vram"], "required": True},
             "devices": {"type": "list", "elements": "int", "default": KV.defaults["devices"]},
+            "pairs": {"type": "list", "elements": "list", "default": KV.defaults["pairs"]},
             "bytes": {"type": "int", "default": KV.defaults["bytes"]},
             "environments": {"type": "list", "elements": "dict", "default": KV.defaults["environments"]},
             "fingerprint": {"type": "str"},

@@ -72,7 +72,9 @@ def _kv_path(view: View) -> Seen:
     way = probe["transport"] or "a path that UCX does not name"
     source, target = _kv_pair(view)
     said = f"{probe['gib_s']:.1f} GiB/s from GPU {source} to GPU {target} over {way}"
-    return True, f"{said}; a plain copy makes {probe['copy_gib_s']:.1f} GiB/s{link}"
+    others = [f"{pair['devices'][0]} to {pair['devices'][1]}" for pair in probe.get("pairs") or ()]
+    too = f"; as well, at once or in turn, from GPU {', '.join(others)}" if others else ""
+    return True, f"{said}; a plain copy makes {probe['copy_gib_s']:.1f} GiB/s{link}{too}"
 
 
 def _kv_speed(view: View) -> Seen:

@@ -158,6 +158,7 @@ def test_a_kept_probe_is_told_as_the_module_itself_tells_it(
         {"fingerprint": "new"},
         {"memory": "vram"},
         {"devices": [0, 1]},
+        {"pairs": [[2, 3]]},
         {"environments": [{"UCX_TLS": "tcp"}, {}]},
         {"force": True},
     ],
