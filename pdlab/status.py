@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pdlab.loose import as_list, as_mapping
 from pdlab.runner import COLLECTION, Outcome, TaskResult
 
 
@@ -20,10 +21,10 @@ class _Model(BaseModel):
 
 
 class ServiceState(_Model):
-    """One server or router."""
+    """One server or router, or the Prometheus that the inventory asks for."""
 
     name: str
-    role: str
+    role: str = Field(description="prefill, decode, colocated, router or prometheus")
     host: str
     state: str = Field(description="running, starting, stopped, failed or absent")
     pid: int | None
@@ -61,6 +62,8 @@ def build_status(outcome: Outcome) -> Status:
         action = entry.action.removeprefix(f"{COLLECTION}.")
         if action == "pd_server":
             services += [_service(entry.host, result) for result in entry.each()]
+        elif action == "prometheus":
+            services.append(_prometheus(entry.host, entry.result))
         elif action in ("locked_venv", "existing_engine", "model_files"):
             name = {"locked_venv": "engine", "existing_engine": "engine", "model_files": "model"}[action]
             parts.append(_part(name, entry))
@@ -84,6 +87,27 @@ def _service(host: str, result: Mapping[str, Any]) -> ServiceState:
         unit=result.get("unit"),
         manager=result.get("manager"),
         as_declared=not result.get("changed") and not result.get("failed"),
+        why=why,
+    )
+
+
+def _prometheus(host: str, result: Mapping[str, Any]) -> ServiceState:
+    """Where it was asked for and cannot be, the reason is what differs."""
+    service = as_mapping(result.get("service"))
+    actions = [str(action) for action in as_list(result.get("actions"))]
+    why = [f"a deployment would: {', '.join(actions)}"] if actions else []
+    if result.get("skipped_why") or result.get("failed"):
+        why = [str(result.get("skipped_why") or result.get("msg"))]
+    return ServiceState(
+        name="prometheus",
+        role="prometheus",
+        host=host,
+        state=str(service.get("state")),
+        pid=service.get("pid"),
+        url=result.get("url"),
+        unit=result.get("unit"),
+        manager="systemd",
+        as_declared=not why,
         why=why,
     )
 

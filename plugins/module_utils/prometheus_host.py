@@ -19,11 +19,20 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.host.memory import Mem
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import stop_if_controller_gone
 from ansible_collections.pdlab.pdlab.plugins.module_utils.scrape_files import CONFIG, RULES, TARGETS, targets_text
 from ansible_collections.pdlab.pdlab.plugins.module_utils.server_service import reachable
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import (
+    ABSENT,
+    FAILED,
+    RUNNING,
+    STARTING,
+    STOPPED,
+)
 from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_unit import quote
 
 POLL_S = 0.2
 RELOAD_S = 5.0
 LOG_LINES = "8"
+# systemd's ActiveState; every other one is a stop.
+_STATES = {"active": RUNNING, "reloading": RUNNING, "activating": STARTING, "failed": FAILED}
 # Prometheus' own metrics that say what came of its last look at its files.
 _RELOADED = re.compile(r"^prometheus_config_last_reload_(successful|success_timestamp_seconds) (\S+)", re.MULTILINE)
 
@@ -74,6 +83,19 @@ class PrometheusHost:
             return None
         found = re.search(r"version (\S+)", self._machine.run([service.PROGRAM, "--version"]))
         return found.group(1) if found else "unknown"
+
+    def standing(self) -> tuple[str, int | None]:
+        """What the unit does (running, starting, stopped, failed or absent), and its main process' PID.
+
+        Another root's unit is not this one's. Needs no root.
+        """
+        text = self._machine.text(service.UNIT_PATH)
+        if text is None or not self._is_ours(text) or not self._machine.has_systemd:
+            return ABSENT, None
+        shown = self._machine.run(["systemctl", "show", service.UNIT, "--property=ActiveState,MainPID"])
+        properties = dict(line.partition("=")[::2] for line in shown.splitlines())
+        pid = int(properties.get("MainPID") or 0) or None
+        return _STATES.get(properties.get("ActiveState", ""), STOPPED), pid
 
     def obstacle(self) -> str | None:
         """Why it cannot be here, with what to do about that; None when it can."""

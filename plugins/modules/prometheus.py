@@ -107,6 +107,15 @@ data:
   description: The folder of what it measured, null when there is none.
   type: path
   returned: always
+unit:
+  description: The unit that runs it.
+  type: str
+  returned: always
+service:
+  description: What the unit does now (running, starting, stopped, failed or absent), and the PID of its main process.
+  type: dict
+  returned: when state is present
+  sample: {state: running, pid: 4711}
 skipped_why:
   description: Why nothing was done, null when all was done.
   type: str
@@ -118,6 +127,7 @@ import time
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils.host.machine import Machine, SettingError
 from ansible_collections.pdlab.pdlab.plugins.module_utils.prometheus_host import Desired, PrometheusHost
+from ansible_collections.pdlab.pdlab.plugins.module_utils.prometheus_service import UNIT
 
 ARGUMENTS = {
     "root": {"type": "path", "required": True},
@@ -135,18 +145,25 @@ ARGUMENTS = {
 }
 
 
+def standing(host: PrometheusHost) -> dict[str, object]:
+    """The unit's state as it is returned."""
+    state, pid = host.standing()
+    return {"state": state, "pid": pid}
+
+
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     given = module.params
     host = PrometheusHost(Machine(), given["root"], given["timeout_s"], given["wait_s"])
     result = {"changed": False, "actions": [], "url": None, "data": host.data(), "skipped_why": None, "diff": []}
+    result["unit"] = UNIT
     try:
         if given["state"] == "present":
             wanted = Desired(given["files"] or {}, given["address"], given["port"], given["retention_days"])
             why = host.obstacle()
             if why is not None:
                 module.warn(f"no Prometheus on this host: {why}")
-                module.exit_json(**{**result, "skipped_why": why, "version": None})
+                module.exit_json(**{**result, "skipped_why": why, "version": None, "service": standing(host)})
             steps = host.plan_present(wanted)
             result["url"] = wanted.url
         else:
@@ -160,7 +177,7 @@ def main() -> None:
             if given["state"] == "present" and steps:
                 host.check(wanted, began if any(step.reads_again for step in steps) else 0)
         if given["state"] == "present":
-            result["version"] = host.version()
+            result.update(version=host.version(), service=standing(host))
     except SettingError as error:
         module.fail_json(msg=f"Prometheus: {error}", **result)
     except OSError as error:

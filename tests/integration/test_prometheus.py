@@ -112,6 +112,8 @@ def test_prometheus_is_installed_asks_what_is_deployed_and_is_undone(box: HostUn
     assert not done.failed, done.data
     assert done["actions"] == said["actions"]
     assert done["version"][0].isdigit()
+    assert (said["service"]["state"], done["unit"]) == ("absent", UNIT)
+    assert done["service"] == {"state": "running", "pid": int(box.main_pid())}
     assert box.state().split() == ["active", "inactive", "enabled", "disabled"], "Debian's own never ran"
     assert box.host.run("journalctl -q -u prometheus.service") == ""
     memory = json.loads(box.host.run(f"cat {ROOT}/state/host.json"))

@@ -23,6 +23,29 @@ def made_up(
     return PrometheusHost(Machine(str(tmp_path), is_root=root), "/opt/pdlab", 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("shown", "state"),
+    [
+        ("ActiveState=active\nMainPID=4711", ("running", 4711)),
+        ("ActiveState=activating\nMainPID=0", ("starting", None)),
+        ("ActiveState=failed\nMainPID=0", ("failed", None)),
+        ("ActiveState=inactive\nMainPID=0", ("stopped", None)),
+    ],
+)
+def test_what_stands_is_read_off_the_unit_without_being_root(
+    tmp_path: Path, shown: str, state: tuple[str, int | None]
+) -> None:
+    host = made_up(tmp_path, root=False, program="systemctl")
+    assert host.standing() == ("absent", None), "there is no unit"
+    (tmp_path / "usr/bin/systemctl").write_text(f"#!/bin/sh\necho '{shown}'\n")
+    unit = tmp_path / service.UNIT_PATH.lstrip("/")
+    unit.parent.mkdir(parents=True)
+    unit.write_text(service.unit_text(service.argv("prometheus", "/opt/other", "::1", 9090, 7), "/opt/other"))
+    assert host.standing() == ("absent", None), "it is another root's"
+    unit.write_text(service.unit_text(service.argv("prometheus", "/opt/pdlab", "::1", 9090, 7), "/opt/pdlab"))
+    assert host.standing() == state
+
+
 def test_the_unit_binds_where_it_is_told_and_writes_nowhere_but_to_its_data() -> None:
     command = service.argv("/usr/bin/prometheus", "/srv/a b", "::1", 9090, 7)
     text = service.unit_text(command, "/srv/a b")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pdlab.results import build_report
-from pdlab.status import PartState, ServiceState, Status
+from pdlab.runner import Outcome, TaskResult
+from pdlab.status import PartState, ServiceState, Status, build_status
 from pdlab.store import RunFolder
 from pdlab.tables import plain, plan_details, plan_table, results_table, stage_table, status_table, verdict_table
 from tests.unit.report import run_folder_factory as factory
@@ -139,6 +140,44 @@ def test_status_names_what_differs_from_the_inventory() -> None:
     rows = {line.split()[0]: line.split()[-1] for line in shown.splitlines() if line.strip()}
     assert (rows["decode-0"], rows["engine"]) == ("yes", "yes")
     assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+def status_of(*results: TaskResult) -> Status:
+    return build_status(Outcome(status="successful", return_code=0, results=list(results)))
+
+
+def prometheus(**result: Any) -> TaskResult:
+    unit = {"unit": "pdlab_prometheus.service", "url": "http://127.0.0.1:9090", "actions": [], "skipped_why": None}
+    return TaskResult("box", "Prometheus", "pdlab.pdlab.prometheus", {**unit, **result})
+
+
+def test_status_lists_a_prometheus_that_was_asked_for_as_it_lists_servers() -> None:
+    status = status_of(prometheus(service={"state": "running", "pid": 4711}))
+    (service,) = status.services
+    assert (service.name, service.role, service.manager) == ("prometheus", "prometheus", "systemd")
+    assert (service.state, service.pid, service.url, service.unit) == (
+        "running",
+        4711,
+        "http://127.0.0.1:9090",
+        "pdlab_prometheus.service",
+    )
+    assert status.ok and service.as_declared
+    shown = plain(status_table(status))
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    assert not status_of().services, "nobody asked for one"
+
+
+def test_status_says_why_a_prometheus_is_not_what_the_inventory_says() -> None:
+    stopped = status_of(
+        prometheus(changed=True, actions=["start pdlab_prometheus.service"], service={"state": "failed", "pid": None})
+    )
+    assert not stopped.ok
+    assert "prometheus on box: a deployment would: start pdlab_prometheus.service" in plain(status_table(stopped), 120)
+    nowhere = status_of(
+        prometheus(skipped_why="systemd is not PID 1 here", url=None, service={"state": "absent", "pid": None})
+    )
+    assert not nowhere.ok and not nowhere.services[0].as_declared
+    assert "prometheus on box: systemd is not PID 1 here" in plain(status_table(nowhere))
 
 
 def test_the_plan_says_where_prometheus_would_listen_only_when_one_is_asked_for() -> None:
