@@ -66,9 +66,9 @@ def run_chain(
     if session.folder:
         show_closing(console, session.folder, code)
         if as_json:
-            from pdlab.results import build_report
+            from pdlab.run_document import run_document
 
-            print_json(build_report(session.folder.read()).model_dump(mode="json"))
+            print_json(run_document(session.folder))
     elif options.check:
         console.print(f"check mode: {session.outcome.changed} task(s) would change something; nothing was touched")
     raise typer.Exit(int(then(session, code) if then else code))

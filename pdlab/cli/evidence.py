@@ -24,26 +24,24 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Build a run's report again from its folder."""
-    from pdlab.report import write_report
-    from pdlab.results import build_report
-
     try:
         folder = RunFolder.find(runs_dir, run)
     except StoreError as error:
         fail(str(error), Exit.USAGE)
-    contents = folder.read()
-    found = build_report(contents)
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        from pdlab.run_document import run_document
+
+        print_json(run_document(folder))
     else:
         from pdlab.arms_closing import show_arms_results
         from pdlab.closing import show_results
+        from pdlab.report import write_report
 
         if folder.arms_document():
             page = show_arms_results(out, folder)
         else:
             _report, page = write_report(folder)
-            show_results(out, contents)
+            show_results(out, folder.read())
         out.print(f"report:   {page}\nfindings: {folder.findings_path}", soft_wrap=True)
     raise typer.Exit(int(Exit.OK))
 

@@ -163,8 +163,7 @@ def bench_arms(
     code = ArmsRun(console, options, folder, document).run()
     show_arms_closing(console, folder, document, code)
     if as_json:
-        from pdlab.evidence.build import build_evidence
-        from pdlab.evidence.legs import legs_of
+        from pdlab.run_document import run_document
 
-        print_json(build_evidence(legs_of(folder), folder.name).model_dump(mode="json"))
+        print_json(run_document(folder))
     raise typer.Exit(int(code))

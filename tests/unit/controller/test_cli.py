@@ -68,6 +68,24 @@ def test_a_report_of_a_run_that_is_not_there_says_what_to_do(tmp_path: Path) -> 
     assert "pdlab up" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_the_document_of_a_run_of_arms_is_the_evidence_of_its_legs_whoever_prints_it(tmp_path: Path) -> None:
+    from pdlab.run_document import run_document
+    from pdlab.store import RunFolder
+
+    run = CHECKOUT / "docs" / "evidence" / "h200x2" / "rag-repeats"
+    done = pdlab("report", str(run), "--json", cwd=tmp_path)
+    assert done.returncode == Exit.OK, done.stderr
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, json.loads((CHECKOUT / "docs" / "schemas" / "evidence.json").read_text()))
+    assert [arm["name"] for arm in document["arms"]] == ["pd", "tp2"]
+    assert len(document["legs"]) == 6 and document["points"] and document["verdicts"]
+    explained = json.loads(pdlab("explain", str(run), "--json", cwd=tmp_path).stdout)
+    assert explained["evidence"] == document
+    leg = run_document(RunFolder(run / "legs" / "000-pd-r1"))
+    jsonschema.validate(leg, json.loads((CHECKOUT / "docs" / "schemas" / "report.json").read_text()))
+    assert leg["points"]
+
+
 def test_ask_without_servers_says_to_deploy(tmp_path: Path) -> None:
     done = pdlab("ask", "hello", "-e", json.dumps({"pd_router": {"port": 1025}}), cwd=tmp_path)
     assert done.returncode == Exit.ERROR
