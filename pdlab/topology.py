@@ -21,7 +21,7 @@ class _Model(BaseModel):
 
 
 class Model(_Model):
-    """The checkpoint that all servers load. `repo` to `size_gib` belong to the source hub.
+    """The checkpoint that all servers load. `repo` to `size_gib` belong to the source hub, `heads` to the canary.
 
     `architecture` and `quantization` are what the inventory declares, null where it does not. `weights` dummy: the
     engine makes random ones (load-format), which cost what real ones do and answer nothing.
@@ -38,6 +38,7 @@ class Model(_Model):
     size_gib: float | None = None
     quantization: Literal["modelopt_nvfp4", "mxfp4", "fp8", "none"] | None = None
     warm_up: bool = False
+    heads: int | None = None
     weights: Literal["files", "dummy"] = "files"
 
 

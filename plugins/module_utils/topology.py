@@ -115,6 +115,7 @@ def resolve_one(
     rules.gpus_are_sound(drafts, device, faults)
     rules.parallelism_fits(drafts, device, faults)
     rules.kv_layouts_agree(drafts, faults)
+    rules.canary_has_the_heads(drafts, given.get("pd_model", {}), faults)
     rules.weights_agree(drafts, given.get("pd_answers"), given.get("pd_oracle", {}).get("enabled"), faults)
     equipment = equip(drafts, given, device, resolved_hosts, engine_versions or {}, faults)
     _check_router_address(router, drafts, used, faults)
@@ -318,6 +319,8 @@ def _check_model(variables: Mapping[str, Any], given: Mapping[str, Any], faults:
         if written.get(name) is not None and source in ("canary", "local"):
             problem = f"means nothing for the source {source}"
             faults.add(f"pd_model.{name}", problem, "remove it, or set pd_model.source to hub")
+    if written.get("heads") is not None and source != "canary":
+        faults.add("pd_model.heads", f"means nothing for the source {source}", "remove it; a checkpoint has its own")
     endpoint = str(given["pd_model"].get("endpoint") or "")
     if endpoint.startswith("http://") and "pd_hub_token" in given and not _LOOPBACK_URL.match(endpoint):
         problem = "is not encrypted, and pd_hub_token would go there for everybody to read"
@@ -393,7 +396,7 @@ def _model_paths(
             continue
         written = model.get("path")
         if written is None:
-            name = "canary" if model.get("source") == "canary" else _hub_folder(model)
+            name = _canary_folder(model) if model.get("source") == "canary" else _hub_folder(model)
             written = under(resolved[host.name]["root"] or "/", "models", name)
         path = expand_home(written, host)
         if path is None:
@@ -407,6 +410,12 @@ def _model_paths(
 def _answers(given: Mapping[str, Any], dummy: bool) -> list[dict[str, Any]]:
     """The questions to ask: those of the inventory, else the usual ones; none of random weights."""
     return given.get("pd_answers") or ([] if dummy else [dict(answer) for answer in DEFAULT_ANSWERS])
+
+
+def _canary_folder(model: Mapping[str, Any]) -> str:
+    """A folder for each number of heads, so that none is made again when another one is wanted in between."""
+    heads = model.get("heads", rules.CANARY_HEADS)
+    return "canary" if heads == rules.CANARY_HEADS else f"canary-{heads}-heads"
 
 
 def _hub_folder(model: Mapping[str, Any]) -> str:
@@ -426,7 +435,7 @@ def _model(given: Mapping[str, Any], path: str) -> dict[str, Any]:
         "served_name": model.get("served_name") or named.get(source) or posixpath.basename(path),
         "revision": model.get("revision"),
     }
-    names = (*(HUB_KEYS if source == "hub" else ()), "architecture", "quantization", "warm_up")
+    names = (*(HUB_KEYS if source == "hub" else ()), "architecture", "quantization", "warm_up", "heads")
     return {**resolved, **{name: model[name] for name in names if name in model}}
 
 

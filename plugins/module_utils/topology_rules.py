@@ -20,6 +20,8 @@ LOAD_FORMAT, DUMMY = "load-format", "dummy"
 # SGLang sizes its KV cache by what is free at its own start (kv_cache_configurator.py, _profile_available_bytes), so
 # two servers on one GPU get what the race gives them. A number of tokens holds in any order, a fraction bounds it.
 SHARED_GPU_FLAGS = ("mem-fraction-static", "max-total-tokens")
+# roles/rehearsal, canary.py: what is trained, and in the file unless more are asked for.
+CANARY_HEADS = 2
 Draft = Mapping[str, Any]
 
 
@@ -146,6 +148,22 @@ def parallelism_fits(drafts: Sequence[Draft], device: str | None, faults: Faults
         if attention and tp % dp:
             problem = f"DP attention shares out TP {tp} over {dp} groups, which does not divide"
             faults.add(f"{key_of(draft)}.args.dp-size", problem, "choose a dp-size that divides tp")
+
+
+def canary_has_the_heads(drafts: Sequence[Draft], model: Mapping[str, Any], faults: Faults) -> None:
+    """TP divides the heads of the canary, which are known here; those of a checkpoint only the engine knows."""
+    if model.get("source") != "canary":
+        return
+    heads = model.get("heads", CANARY_HEADS)
+    for draft in drafts:
+        tp = draft.get("tp") or default_tp(draft)
+        attention = (
+            _whole(draft, "dp-size", "data-parallel-size") if draft.get("args", {}).get("enable-dp-attention") else 1
+        )
+        if heads % max(1, tp // attention):
+            enough = next((some for some in (4, 8, 16) if some % tp == 0), None)
+            cure = f"write `heads: {enough}` in pd_model" if enough else "choose TP 1, 2, 4, 8 or 16"
+            faults.add(f"{key_of(draft)}.tp", f"TP {tp} does not divide the canary's {heads} attention heads", cure)
 
 
 def default_tp(draft: Draft) -> int:

@@ -335,6 +335,7 @@ MODEL = shapes.mapping(
         "revision": _revision(),
         "endpoint": _endpoint(),
         "exclude": shapes.list_of(shapes.text("original/*"), empty=True, what="patterns of file names"),
+        "heads": shapes.number_choice(2, 4, 8, 16),
         "size_gib": shapes.number(0, above_low=True),
         "quantization": shapes.choice(*QUANTIZATIONS),
         "sha256": _sha256(),

@@ -50,6 +50,12 @@ options:
     description: Fingerprint of what makes the canary; a canary of another maker is made again.
     type: str
     default: ""
+  heads:
+    description:
+      - Attention heads of the canary, which tensor parallelism has to divide. A canary of other heads is another model,
+        and O(maker) should tell them apart.
+    type: int
+    default: 2
   repo:
     description: The hub repository, C(owner/name).
     type: str
@@ -293,7 +299,7 @@ def make_canary(params: Mapping[str, Any]) -> None:
         raise Fault("python: the canary is made in the engine's Python; name its interpreter")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     done = processes.run_watched(
-        [params["python"], "-m", "pdlab_rehearsal.canary", path],
+        [params["python"], "-m", "pdlab_rehearsal.canary", path, "--heads", str(params["heads"])],
         timeout_s=params["timeout_s"],
         env=processes.with_pythonpath(params["pythonpath"]),
     )
@@ -556,6 +562,7 @@ def main() -> None:
             "python": {"type": "path"},
             "pythonpath": {"type": "list", "elements": "path", "default": []},
             "maker": {"type": "str", "default": ""},
+            "heads": {"type": "int", "default": 2},
             "repo": {"type": "str"},
             "revision": {"type": "str"},
             "endpoint": {"type": "str"},

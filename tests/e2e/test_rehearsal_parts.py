@@ -74,6 +74,29 @@ with torch.inference_mode():
     assert float(run(engine, "-c", code, str(canary)).split()[-1]) < 1e-3
 
 
+def test_a_canary_of_more_heads_is_the_same_model_and_every_rank_has_kv_cache_that_counts(
+    engine: str, canary: Path
+) -> None:
+    code = """
+import sys, torch
+from safetensors.torch import load_file
+from pdlab_rehearsal import canary, llama
+weights = load_file(sys.argv[1] + "/model.safetensors")
+narrow = llama.Llama(llama.Shape(vocab_size=weights["lm_head.weight"].shape[0])).to(torch.bfloat16)
+narrow.load_state_dict(weights)
+wide = canary.with_heads(narrow, 8)
+print(wide.shape.config(eos_token_id=1, pad_token_id=0)["num_key_value_heads"], canary.wrong_answers(wide, canary.make_tokenizer()))
+# Of four ranks with two heads each, none can be left out.
+for rank in range(4):
+    torn = canary.with_heads(narrow, 8)
+    torn.model.layers[1].self_attn.v_proj.weight.data[rank * 128 : (rank + 1) * 128] = 0
+    ids = torch.arange(5, 69).reshape(1, -1)
+    with torch.inference_mode():
+        print(float((wide.model(ids) - torn.model(ids)).abs().max()) > 0.1)
+"""
+    assert run(engine, "-c", code, str(canary)).splitlines() == ["8 []", *["True"] * 4]
+
+
 def test_the_platform_is_taken_when_named_and_only_then(engine: str) -> None:
     code = "from sglang.srt.platforms import current_platform as p; print(type(p).__name__, p.is_out_of_tree())"
     assert run(engine, "-W", "ignore", "-c", code).split()[-2:] == ["RehearsalPlatform", "True"]

@@ -210,9 +210,10 @@ WRONG: list[tuple[str, Change, str, str]] = [
     ("no answers at all", lambda v: v.update(pd_answers=[]), "pd_answers", "is an empty list"),
     ("oracle lengths of 0", lambda v: v.update(pd_oracle={"lengths": [0]}), "pd_oracle.lengths[0]", "out of range"),
     ("an unknown oracle key", lambda v: v.update(pd_oracle={"enable": True}), "pd_oracle.enable", "enabled"),
+    ("heads of a checkpoint", lambda v: v["pd_model"].update(heads=8), "pd_model.heads", "for the source local"),
     (
         "a canary that is no rehearsal",
-        lambda v: v.update(pd_rehearsal=False, pd_model={"source": "canary"}),
+        lambda v: v.update(pd_rehearsal=False, pd_model={"source": "canary", "heads": 4}),
         "pd_rehearsal",
         "rehearsal model",
     ),
@@ -372,6 +373,34 @@ def test_a_token_that_is_none_is_refused_without_showing_it(
 def test_the_canary_has_no_quantization_and_no_hash_list(cpu_box: dict[str, Any], faults_of: Any) -> None:
     cpu_box["pd_model"].update(quantization="fp8", sha256={"a": "0" * 64})
     assert list(faults_of(cpu_box)) == ["pd_model.quantization", "pd_model.sha256"]
+
+
+def test_a_canary_has_two_heads_or_the_same_two_again_and_again(cpu_box: dict[str, Any], faults_of: Any) -> None:
+    cpu_box["pd_model"]["heads"] = 6
+    assert "write one of 2, 4, 8, 16" in faults_of(cpu_box)["pd_model.heads"]
+
+
+def test_tensor_parallelism_divides_the_heads_of_the_canary(
+    gpu_box: dict[str, Any], faults_of: Any, plan_of: Any
+) -> None:
+    gpu_box["pd_model"] = {"source": "canary"}
+    found = faults_of(gpu_box)
+    assert list(found) == ["pd_servers[0].tp", "pd_servers[1].tp"]
+    assert "TP 4 does not divide the canary's 2 attention heads" in found["pd_servers[0].tp"]
+    assert "write `heads: 4` in pd_model" in found["pd_servers[0].tp"]
+    gpu_box["pd_model"]["heads"] = 4
+    assert plan_of(gpu_box)["model"]["heads"] == 4
+    gpu_box["pd_servers"] = [{"name": "all", "role": "colocated", "gpus": list(range(8)), "numa_node": "unbound"}]
+    assert "write `heads: 8`" in faults_of(gpu_box)["pd_servers[0].tp"]
+    # Attention is what has heads: its groups are smaller with data-parallel attention.
+    gpu_box["pd_servers"][0]["args"] = {"enable-dp-attention": True, "dp-size": 2}
+    assert plan_of(gpu_box)["servers"][0]["tp"] == 8
+
+
+def test_a_canary_of_more_heads_has_a_folder_of_its_own(gpu_box: dict[str, Any], plan_of: Any) -> None:
+    gpu_box["pd_model"] = {"source": "canary", "heads": 4}
+    model = plan_of(gpu_box)["model"]
+    assert (model["path"], model["heads"]) == ("/opt/pdlab/models/canary-4-heads", 4)
 
 
 def test_every_fault_is_listed_at_once_in_the_order_of_the_file() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the canary model: ``python -m pdlab_rehearsal.canary OUT_DIR [--seed N]``.
+"""Makes the canary model: ``python -m pdlab_rehearsal.canary OUT_DIR [--seed N] [--heads N]``.
 
 A Llama of two layers, trained on the spot until it answers a handful of chat prompts by heart. It is a rehearsal
 model: its speed and its wit say nothing about any other. What it is good for:
@@ -10,6 +10,9 @@ model: its speed and its wit say nothing about any other. What it is good for:
   at the first *text*, and forbids the end token (ignore_eos); a model that knows chat alone then emits end tokens
   over and over, whose text is empty, and the client reports a first token after 0.00 ms. The older of the two ids is
   known to decode from KV alone, so this continuation, too, depends on the transfer.
+
+Two attention heads are trained. Tensor parallelism of N ranks needs N heads, so the file can have more (--heads): the
+two again and again, each with its part of the output. The model is the same then, and the KV cache of every rank counts.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +47,7 @@ LATER_SHAPES = ((3, 128), (1, 512), (8, 48), (1, 2048))
 PEAK_RATE = 3e-3
 ATTEMPTS = 3  # another processor rounds otherwise, and a seed that is good on one may fail there
 NEXT_SEED = 1_000_003
+HEADS = 2  # that are trained
 NOT_ASKED = -100  # cross_entropy's own mark for "no loss here"
 
 USER, ASSISTANT, SYSTEM, END, PAD = "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "<|pad|>"
@@ -240,6 +245,30 @@ def train(tokenizer: Any, seed: int, steps: int = STEPS) -> Llama:
     return model
 
 
+def with_heads(model: Llama, heads: int) -> Llama:
+    """The same function with `heads` attention heads, a multiple of those that there are: each is there again and again.
+
+    The heads stand in turn, so that every rank of a server has one of each. A copy gives the n-th part of what its head
+    gave; n is a power of two here, so that no bit is lost.
+    """
+    from pdlab_rehearsal.llama import Llama
+
+    copies, rest = divmod(heads, model.shape.num_attention_heads)
+    if rest or copies < 1 or copies & (copies - 1):
+        raise RefusedError(f"{heads} heads are not {HEADS} times a power of two")
+    weights = {}
+    for name, weight in model.state_dict().items():
+        if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+            weights[name] = weight.repeat(copies, 1)
+        elif name.endswith("o_proj.weight"):
+            weights[name] = weight.repeat(1, copies) / copies
+        else:
+            weights[name] = weight
+    wide = Llama(replace(model.shape, num_attention_heads=heads)).to(weights["lm_head.weight"].dtype)
+    wide.load_state_dict(weights)
+    return wide.eval()
+
+
 def wrong_answers(model: Llama, tokenizer: Any) -> list[str]:
     """What the model gets wrong in the precision that is saved, in words; empty when it is fit to be used.
 
@@ -326,6 +355,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pdlab_rehearsal.canary", description="Make the canary model.")
     parser.add_argument("out_dir", type=Path, help="folder to make; an older canary there is replaced")
     parser.add_argument("--seed", type=int, default=0, help="default 0")
+    parser.add_argument("--heads", type=int, default=HEADS, choices=(2, 4, 8, 16), help=f"default {HEADS}")
     args = parser.parse_args(argv)
     out_dir: Path = args.out_dir.absolute()
     try:
@@ -339,7 +369,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     start = time.monotonic()
     tokenizer = make_tokenizer()
     for attempt in range(ATTEMPTS):
-        model = train(tokenizer, args.seed + attempt * NEXT_SEED)
+        model = with_heads(train(tokenizer, args.seed + attempt * NEXT_SEED), args.heads)
         wrong = wrong_answers(model, tokenizer)
         if not wrong:
             break
