@@ -10,6 +10,7 @@ from pdlab.analysis.rate_search import HighestRate
 from pdlab.evidence.advice import advice_of
 from pdlab.evidence.cells import cells_of, samples_of
 from pdlab.evidence.comparisons import comparisons_of
+from pdlab.evidence.declared import declared_arms
 from pdlab.evidence.doubts import doubts_of
 from pdlab.evidence.goods import NO_LIMITS, goods_of, limit_set, limits_by_workload, rate_of, scales
 from pdlab.evidence.legs import Leg, arms_of
@@ -33,7 +34,8 @@ def build_evidence(
     reasons = unlike_reasons(legs)
     refused = [] if allow_unlike else reasons
     samples = samples_of(legs)
-    arms = [_arm(one, legs) for one in arms_of(legs)]
+    declared = declared_arms(legs)
+    arms = [_arm(one, legs, one in declared) for one in arms_of(legs)]
     rehearsal = any(leg.report.rehearsal for leg in legs)
     rates: list[RateRow] = []
     winners: list[WinnerCell] = []
@@ -77,7 +79,7 @@ def _stated(sets: Sequence[LimitSet]) -> list[LimitSet]:
     return [one for one in sets if one != NO_LIMITS]
 
 
-def _arm(name: str, legs: Sequence[Leg]) -> Arm:
+def _arm(name: str, legs: Sequence[Leg], declared: bool) -> Arm:
     """An arm as the first of its legs that has a plan says."""
     plans = [leg.contents.plan for leg in legs if leg.arm == name and leg.contents.plan]
     servers = servers_of(plans[0] if plans else {})
@@ -88,6 +90,7 @@ def _arm(name: str, legs: Sequence[Leg]) -> Arm:
         decode=servers.decode,
         colocated=servers.colocated,
         gpus=servers.gpus,
+        declared=declared,
     )
 
 

@@ -57,6 +57,10 @@ class Arm(_Model):
     decode: int
     colocated: int
     gpus: int | None
+    declared: bool = Field(
+        default=True,
+        description="Whether one inventory has it under this name in pd_arms, beside the other arms that are declared.",
+    )
 
 
 class LegRow(_Model):

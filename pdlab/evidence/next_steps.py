@@ -8,16 +8,19 @@ from collections.abc import Sequence
 
 from pdlab.analysis.rate_search import HighestRate
 from pdlab.analysis.repeats_needed import MOST_REPEATS, repeats_needed
+from pdlab.evidence.model import Arm
 
 AIM = 5
+# Stands for an arm that is yet to be declared.
+NEW = "NAME"
 # Rates within this factor bracket a highest rate well enough; a search ends there, too.
 NEAR = 1.25
 
 
-def more_repeats(workload: str, arms: Sequence[str], seen: Sequence[float]) -> str:
+def more_repeats(workload: str, arms: Sequence[Arm], seen: Sequence[float]) -> str:
     """How many repeats would show the effect, from the paired differences seen."""
     if len(seen) < 2:
-        return f"{AIM} repeats, interleaved: `{command(workload, arms, AIM)}`"
+        return f"{AIM} repeats, interleaved: {command(workload, arms, AIM)}"
     needed = repeats_needed(seen)
     if needed is None:
         return (
@@ -28,31 +31,31 @@ def more_repeats(workload: str, arms: Sequence[str], seen: Sequence[float]) -> s
     more = total - len(seen)
     return (
         f"about {more} more repeat{'s' if more > 1 else ''} ({total} in all) would settle it if the spread stays as it "
-        f"is: `{command(workload, arms, total)}`"
+        f"is: {command(workload, arms, total)}"
     )
 
 
-def stronger(workload: str, arms: Sequence[str], repeats: int) -> str | None:
+def stronger(workload: str, arms: Sequence[Arm], repeats: int) -> str | None:
     """What makes a shown effect stronger; None when enough repeats are there."""
     if repeats >= AIM:
         return None
-    return f"{AIM} repeats would narrow the interval: `{command(workload, arms, AIM)}`"
+    return f"{AIM} repeats would narrow the interval: {command(workload, arms, AIM)}"
 
 
-def higher_rates(workload: str, arms: Sequence[str], rates: Sequence[HighestRate]) -> str:
+def higher_rates(workload: str, arms: Sequence[Arm], rates: Sequence[HighestRate]) -> str:
     """Which rate to try next where an arm keeps the limits at every measured rate."""
     top = max(rate.rates[-1].rate_s for rate in rates)
     first, second = _round(1.5 * top), _round(2 * top)
     return f"{workload} at {first} and {second} requests/s, to find where the limits break: {search(workload, arms)}"
 
 
-def lower_rates(workload: str, arms: Sequence[str], rates: Sequence[HighestRate]) -> str:
+def lower_rates(workload: str, arms: Sequence[Arm], rates: Sequence[HighestRate]) -> str:
     """Which rate to try next where no arm keeps the limits at any measured rate."""
     rate = _round(min(rate.rates[0].rate_s for rate in rates) / 2)
     return f"{workload} at {rate} requests/s and less ({search(workload, arms)}), or other limits"
 
 
-def between(workload: str, arms: Sequence[str], rate: HighestRate) -> str | None:
+def between(workload: str, arms: Sequence[Arm], rate: HighestRate) -> str | None:
     """The rate between the last that keeps and the first that does not; None when they are near each other."""
     if rate.kept_s is None or rate.failed_s is None or rate.failed_s <= rate.kept_s * NEAR:
         return None
@@ -68,20 +71,37 @@ def state_limits(workload: str) -> str:
     )
 
 
-def a_baseline(arms: Sequence[str], disaggregated: bool) -> str:
+def a_baseline(arms: Sequence[Arm], disaggregated: bool) -> str:
     """What is missing where there is nothing to compare with."""
     missing = "an arm of colocated servers" if disaggregated else "an arm of prefill and decode servers"
-    return f"measure {missing} on the same GPUs beside {', '.join(arms)}: `pdlab bench --arms {','.join(arms)},NAME --repeats {AIM}`"
+    beside = ", ".join(arm.name for arm in arms)
+    return f"measure {missing} on the same GPUs beside {beside}: {_typed(arms, f'--repeats {AIM}', NEW)}"
 
 
-def command(workload: str, arms: Sequence[str], repeats: int) -> str:
+def command(workload: str, arms: Sequence[Arm], repeats: int) -> str:
     """The command that measures the arms again on one workload."""
-    return f"pdlab bench --arms {','.join(arms)} --workload {workload} --repeats {repeats}"
+    return _typed(arms, f"--workload {workload} --repeats {repeats}")
 
 
-def search(workload: str, arms: Sequence[str]) -> str:
+def search(workload: str, arms: Sequence[Arm]) -> str:
     """The command that looks for the rates itself."""
-    return f"`pdlab bench --arms {','.join(arms)} --workload {workload} --search`"
+    return _typed(arms, f"--workload {workload} --search")
+
+
+def _typed(arms: Sequence[Arm], rest: str, *more: str) -> str:
+    """A command on arms as it is typed; with what to declare first where the inventory does not have their names.
+
+    more: names of arms that do not exist yet.
+    """
+    line = f"`pdlab bench --arms {','.join([*(arm.name for arm in arms), *more])} {rest}`"
+    missing = [arm.name for arm in arms if not arm.declared]
+    if not missing:
+        return line
+    *first, last = [*missing, *more]
+    names = f"{', '.join(first)} and {last} are" if first else f"{last} is"
+    there = [arm.name for arm in arms if arm.declared]
+    beside = f", beside {', '.join(there)}" if there else ""
+    return f"{line}, once {names} declared in one inventory's pd_arms{beside}"
 
 
 def _round(value: float) -> str:

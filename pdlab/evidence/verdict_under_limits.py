@@ -65,9 +65,8 @@ def verdict_under_limits(
     arms: Sequence[Arm],
     goods: Mapping[str, Mapping[Load, Good]],
     rates: Mapping[str, HighestRate],
-    names: Sequence[str],
 ) -> VerdictRow | None:
-    """The verdict from goodput; None when not both kinds of arm have any. `names`: all arms, for the command."""
+    """The verdict from goodput; None when not both kinds of arm have any."""
     peaks = peaks_of(goods, arms)
     apart = [arm.name for arm in arms if arm.disaggregated and arm.name in peaks]
     others = [arm.name for arm in arms if not arm.disaggregated and arm.name in peaks]
@@ -83,11 +82,11 @@ def verdict_under_limits(
     per_gpu = pd.scale != 1.0 or best.scale != 1.0
     quantity = "goodput_s_per_gpu" if per_gpu else "goodput_s"
     if len(against) < len(others):
-        again: str | None = next_steps.more_repeats(workload, names, [])
+        again: str | None = next_steps.more_repeats(workload, arms, [])
         return _row(workload, limits, "cannot tell", _no_pairs(), quantity, None, again)
     main = against[best.arm]
     finding = on_goodput(list(against.values()))
-    answer, why, step = _judged(finding, workload, pd, best, against, peaks, rates, names)
+    answer, why, step = _judged(finding, workload, pd, best, against, peaks, rates, arms)
     under = limits_of(limits).words()
     said = f"{_effect(pd, best, main, per_gpu)}{_where_more(goods[pd.arm], goods[best.arm], main)}{_tokens(pd, best)}"
     sentence = f"{words.opening(answer, why)}: under {under} {said}"
@@ -102,41 +101,41 @@ def _judged(
     against: Mapping[str, Comparison],
     peaks: Mapping[str, Peak],
     rates: Mapping[str, HighestRate],
-    names: Sequence[str],
+    arms: Sequence[Arm],
 ) -> tuple[Answer, str | None, str | None]:
     """The answer, why it is none, and what to measure next."""
     if pd.mean == 0 and best.mean == 0:
         searched = [rates[arm] for arm in (pd.arm, best.arm) if arm in rates]
         looser = (
-            next_steps.lower_rates(workload, names, searched) if searched else "ask for looser limits, or lower loads"
+            next_steps.lower_rates(workload, arms, searched) if searched else "ask for looser limits, or lower loads"
         )
         return "cannot tell", "no request met the limits on any arm", looser
     unsure = _not_at_its_limit(finding, pd, best, list(against), rates)
     if unsure:
         why = f"{' and '.join(unsure)} kept the limits at every rate measured"
-        return "cannot tell", why, next_steps.higher_rates(workload, names, [rates[arm] for arm in unsure])
+        return "cannot tell", why, next_steps.higher_rates(workload, arms, [rates[arm] for arm in unsure])
     if _both_keep_the_same(pd, best):
         why = f"{pd.arm} and {best.arm} both keep the limits up to {load_words(pd.load)} and not beyond"
-        middle = next_steps.between(workload, names, rates[best.arm]) if best.arm in rates else None
-        return "cannot tell", why, middle or next_steps.more_repeats(workload, names, [])
+        middle = next_steps.between(workload, arms, rates[best.arm]) if best.arm in rates else None
+        return "cannot tell", why, middle or next_steps.more_repeats(workload, arms, [])
     pairs = min(found.pairs for found in against.values())
     if finding is Finding.ONE_RUN:
-        return "cannot tell", _one_run(pd.mean, best.mean), next_steps.more_repeats(workload, names, [])
+        return "cannot tell", _one_run(pd.mean, best.mean), next_steps.more_repeats(workload, arms, [])
     if finding is Finding.NOT_SHOWN:
         unbeaten = next(arm for arm, found in against.items() if settled_claim(found) != "higher")
         why = f"no effect shown: the interval against {unbeaten} includes none"
         return (
             "cannot tell",
             why,
-            next_steps.more_repeats(workload, names, differences(pd.values, peaks[unbeaten].values)),
+            next_steps.more_repeats(workload, arms, differences(pd.values, peaks[unbeaten].values)),
         )
     if finding is Finding.LEVEL:
-        return "do not use", "level within 5 %: it gains nothing", next_steps.stronger(workload, names, pairs)
-    step = next_steps.stronger(workload, names, pairs)
+        return "do not use", "level within 5 %: it gains nothing", next_steps.stronger(workload, arms, pairs)
+    step = next_steps.stronger(workload, arms, pairs)
     if step is None and pd.arm in rates and _kept_everywhere(rates[pd.arm]):
-        step = next_steps.higher_rates(workload, names, [rates[pd.arm]])
+        step = next_steps.higher_rates(workload, arms, [rates[pd.arm]])
     elif step is None and best.arm in rates:
-        step = next_steps.between(workload, names, rates[best.arm])
+        step = next_steps.between(workload, arms, rates[best.arm])
     return ("use" if finding is Finding.BETTER else "do not use"), None, step
 
 

@@ -49,10 +49,8 @@ class AtLoad:
         return on_rate_and_tpot(*(list(found.values()) for found in (self.rate, self.tpot, self.ttft)))
 
 
-def verdict_without_limits(
-    workload: str, arms: Sequence[Arm], samples: Sequence[Sample], names: Sequence[str]
-) -> VerdictRow | None:
-    """The verdict from rate and TPOT; None when no load has both kinds of arm. `names`: all arms, for the command."""
+def verdict_without_limits(workload: str, arms: Sequence[Arm], samples: Sequence[Sample]) -> VerdictRow | None:
+    """The verdict from rate and TPOT; None when no load has both kinds of arm."""
     gpus = {arm.gpus for arm in arms}
     quantity = "output_tok_s" if None in gpus else PER_GPU
     seen = [
@@ -63,7 +61,7 @@ def verdict_without_limits(
     if not seen:
         return None
     top = max(seen, key=lambda one: (one.load.concurrency or 0, one.load.rate_s or 0.0))
-    answer, why, step = _judged(top, workload, names)
+    answer, why, step = _judged(top, workload, arms)
     sentence = f"{words.opening(answer, why)}: {_effect(top, quantity)}{_elsewhere(top, seen)}"
     main = top.rate[top.best]
     return VerdictRow(
@@ -129,14 +127,14 @@ def _at(load: Load, group: Mapping[str, Mapping[int, Sample]], arms: Sequence[Ar
     )
 
 
-def _judged(seen: AtLoad, workload: str, names: Sequence[str]) -> tuple[Answer, str | None, str | None]:
+def _judged(seen: AtLoad, workload: str, arms: Sequence[Arm]) -> tuple[Answer, str | None, str | None]:
     """The answer, why it is none, and what to measure next."""
     finding, pairs = seen.finding, min(found.pairs for found in seen.rate.values())
     match finding:
         case Finding.BETTER:
-            return "use", None, next_steps.stronger(workload, names, pairs) or next_steps.state_limits(workload)
+            return "use", None, next_steps.stronger(workload, arms, pairs) or next_steps.state_limits(workload)
         case Finding.WORSE:
-            return "do not use", None, next_steps.stronger(workload, names, pairs) or next_steps.state_limits(workload)
+            return "do not use", None, next_steps.stronger(workload, arms, pairs) or next_steps.state_limits(workload)
         case Finding.LEVEL:
             return "do not use", "level within 5 %: it gains nothing", next_steps.state_limits(workload)
         case Finding.FASTER_AND_FEWER | Finding.SLOWER_AND_MORE | Finding.FASTER_AND_LATER | Finding.SLOWER_AND_SOONER:
@@ -145,13 +143,13 @@ def _judged(seen: AtLoad, workload: str, names: Sequence[str]) -> tuple[Answer, 
             return (
                 "cannot tell",
                 "one run of each has no spread: this is a lead",
-                next_steps.more_repeats(workload, names, []),
+                next_steps.more_repeats(workload, arms, []),
             )
         case _:
             return (
                 "cannot tell",
                 "no effect shown that decides",
-                next_steps.more_repeats(workload, names, _unsettled(seen)),
+                next_steps.more_repeats(workload, arms, _unsettled(seen)),
             )
 
 

@@ -28,13 +28,12 @@ def verdict_of(
     rehearsal: bool = False,
 ) -> VerdictRow:
     """The verdict on one workload. `goods`, `rates`: of that workload under those limits, by arm."""
-    names = [arm.name for arm in arms]
     row = None
     if not refused:
         if limits == NO_LIMITS:
-            row = verdict_without_limits(workload, arms, samples, names)
+            row = verdict_without_limits(workload, arms, samples)
         else:
-            row = verdict_under_limits(workload, limits, arms, goods, rates, names)
+            row = verdict_under_limits(workload, limits, arms, goods, rates)
     row = row or _nothing_to_say(workload, limits, arms, samples, refused)
     out = sum(not one.row.counts and one.row.point.measured for one in samples if one.row.workload == workload)
     note = f" ({REHEARSAL_NOTE})" if rehearsal else ""
@@ -56,13 +55,13 @@ def _nothing_to_say(
     elif not apart or not others:
         kind = "with prefill and decode apart" if not apart else "to compare with"
         why = f"no arm {kind} was measured on it"
-        step = next_steps.a_baseline([arm.name for arm in measured], bool(apart))
+        step = next_steps.a_baseline(measured, bool(apart))
     elif limits != NO_LIMITS:
         why = "the times of single requests were not kept, and limits are asked of each request"
         step = "measure it again and keep each request's times"
     else:
         why = "the arms have no load and repeat in common"
-        step = next_steps.more_repeats(workload, [arm.name for arm in arms], [])
+        step = next_steps.more_repeats(workload, arms, [])
     return VerdictRow(
         workload=workload,
         limits=limits,

@@ -70,6 +70,60 @@ def test_one_name_for_two_set_ups_makes_two_arms(tmp_path: Path) -> None:
     assert {(row.a, row.b) for row in found.comparisons} == {("pd-aaaaaa", "pd-bbbbbb")}
 
 
+def advice(found: Evidence) -> set[str]:
+    return {row.next_measurement for row in found.verdicts if "bench --arms" in (row.next_measurement or "")}
+
+
+def inventory(**arms: str):
+    """An edit that lets a plan come from an inventory with these arms, each with its fingerprint."""
+
+    def edit(plan: dict[str, Any]) -> None:
+        plan["arms"] = [{"name": name, "fingerprint": mark} for name, mark in arms.items()]
+
+    return edit
+
+
+def test_a_command_in_advice_takes_only_names_that_one_inventory_has(tmp_path: Path) -> None:
+    runs = two_runs(tmp_path)
+    for run in runs:
+        edit_all(run, "plan.json", inventory(pd="1", tp2="2"))
+    found = compared(runs)
+    assert [arm.declared for arm in found.arms] == [True, True]
+    assert advice(found) and not any("once" in text for text in advice(found))
+    # Two inventories, each with one of them, or with another arm under that name.
+    edit_all(runs[0], "plan.json", inventory(pd="1", tp2="other"))
+    edit_all(runs[1], "plan.json", inventory(tp2="2"))
+    for text in advice(compared(runs)):
+        assert "`pdlab bench --arms pd,tp2 " in text
+        assert text.endswith(", once tp2 is declared in one inventory's pd_arms, beside pd")
+
+
+def test_advice_on_plain_runs_says_that_their_arms_must_be_declared_first(tmp_path: Path) -> None:
+    runs = two_runs(tmp_path)
+    for run in runs:
+        edit_all(run, "plan.json", lambda plan: plan.update(arm=None, arms=[]))
+    found = compared(runs)
+    assert [(arm.name, arm.declared) for arm in found.arms] == [("pd", False), ("tp2", False)]
+    assert advice(found)
+    for text in advice(found):
+        assert text.endswith("once pd and tp2 are declared in one inventory's pd_arms")
+    alone = build_evidence(legs_side_by_side(runs[:1]), "alone")
+    for text in advice(alone):
+        assert "`pdlab bench --arms pd,NAME --repeats 5`, once pd and NAME are declared" in text
+
+
+def test_advice_on_arms_that_were_renamed_says_that_no_inventory_has_these_names(tmp_path: Path) -> None:
+    runs = two_runs(tmp_path, arms=(("pd", "tp2"), ("pd", "tp2")))
+    edit_all(runs[1], "plan.json", lambda plan: plan["router"].update(policy="random"))
+    edit_all(runs[0], "plan.json", inventory(pd="1", tp2="2"))
+    found = compared(runs)
+    assert {arm.name for arm in found.arms} == {"pd-aaaaaa", "pd-bbbbbb", "tp2-aaaaaa", "tp2-bbbbbb"}
+    assert not any(arm.declared for arm in found.arms)
+    assert advice(found)
+    for text in advice(found):
+        assert "pd-aaaaaa,tp2-aaaaaa," in text and " are declared in one inventory's pd_arms" in text
+
+
 UNLIKE = {
     "model": ("records/model-*.json", lambda record: record.update(fingerprint="other"), "other model: "),
     "engine": ("records/engine-*.json", lambda record: record.update(fingerprint="other"), "other engine: "),

@@ -59,7 +59,7 @@ BRACKETED = {arm.name: rate(2.0, 4.0) for arm in ARMS}
 
 
 def verdict(found, rates=BRACKETED, arms=ARMS):
-    return verdict_under_limits("rag", LIMITS, arms, found, rates, [arm.name for arm in arms])
+    return verdict_under_limits("rag", LIMITS, arms, found, rates)
 
 
 @given(goods())
