@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import program_arguments
+
 from pdlab.evidence.legs import Leg
 from pdlab.loose import as_integer, as_list, as_mapping, as_rows, as_text
 from pdlab.report.formatting import HIDDEN, is_secret, without_secrets
@@ -43,9 +45,7 @@ def arguments(argv: Sequence[str]) -> dict[str, Any]:
 
     What stands before the program (numactl, Python itself) is left out.
     """
-    items = without_secrets(argv)
-    if "-m" in items:
-        items = items[items.index("-m") + 2 :]
+    items = program_arguments(without_secrets(argv))
     found: dict[str, list[str]] = {}
     current: list[str] | None = None
     for item in items:

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-MODULE_NAMES = ("sglang.launch_server", "sglang_router.launch_router")
+from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import program_arguments
+
 # argparse takes these for values, not for flags, when no flag looks like a number.
 _NEGATIVE_NUMBER = re.compile(r"-(?:\d+|\d*\.\d+)\Z")
 _SHOWN_CHOICES = 12
@@ -38,27 +39,20 @@ def flag_faults(argv: Sequence[str], table: Mapping[str, Any], server: str) -> l
     `argv` is the whole command line (numactl and the Python included) or only its flags. `server` is the server's
     name for the messages.
     """
-    return _Reading(table, server).faults(_flags_of(argv))
+    return _Reading(table, server).faults(program_arguments(argv))
 
 
 def deprecations(argv: Sequence[str], table: Mapping[str, Any], server: str) -> list[str]:
     """Return a sentence for each flag in use that the engine calls deprecated but still takes."""
     reading = _Reading(table, server)
     found = []
-    for name, _ in _groups(_flags_of(argv)):
+    for name, _ in _groups(program_arguments(argv)):
         flag = reading.known.get(name)
         if flag is not None and flag.get("deprecated"):
             found.append(
                 f"{server}: args {_key(name)}: {reading.engine} calls this flag deprecated{_instead(flag, name)}"
             )
     return found
-
-
-def _flags_of(argv: Sequence[str]) -> list[str]:
-    for name in MODULE_NAMES:
-        if name in argv:
-            return list(argv[list(argv).index(name) + 1 :])
-    return list(argv)
 
 
 def _groups(items: Sequence[str]) -> list[tuple[str, list[str]]]:

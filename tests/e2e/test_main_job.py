@@ -125,6 +125,13 @@ def test_ask_answers_through_the_router(deployed: Pdlab) -> None:
     assert "Paris" in done.out
 
 
+def test_the_router_has_not_loaded_the_engine(deployed: Pdlab) -> None:
+    (router,) = [server for server in deployed("status", "--json").json()["services"] if server["name"] == "router"]
+    mapped = Path(f"/proc/{router['pid']}/maps").read_text(encoding="utf-8")
+    assert "sglang_router_rs" in mapped
+    assert "torch" not in mapped
+
+
 def test_logs_show_each_servers_last_lines(deployed: Pdlab) -> None:
     done = deployed("logs", "prefill-0", "-n", "200")
     assert done.status == 0, done.text

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -111,6 +113,42 @@ def test_the_router_names_every_prefill_with_its_bootstrap_port() -> None:
         "--decode",
         "http://127.0.0.1:30001",
     ]
+
+
+def test_the_router_starts_without_the_engine() -> None:
+    router = {"role": "router", "python": "/p/python", "address": "::1", "port": 1, "prometheus_host": "::1"}
+    argv = command_line.server_argv({**router, "prometheus_port": 2, "policy": "random", "workers": []})
+    assert argv[:2] == ["/p/python", "-c"]
+    # What the program says, said to a Python with a router that imports the engine if it can, as the real one does.
+    stubs = """
+import sys, types
+for name in ("sglang", "sglang_router", "sglang_router.launch_router"):
+    sys.modules[name] = types.ModuleType(name)
+def main():
+    try:
+        import sglang
+    except ImportError:
+        print("no engine", *sys.argv[1:])
+sys.modules["sglang_router.launch_router"].main = main
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", stubs + argv[2], *argv[3:]], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["no", "engine", *argv[3:]]
+
+
+@pytest.mark.parametrize(
+    ("argv", "wanted"),
+    [
+        (["/e/bin/python", "-m", "sglang.launch_server", "--port", "1"], ["--port", "1"]),
+        (["numactl", "-m", "0", "/e/bin/python3.12", "-m", "sglang.launch_server", "--port", "1"], ["--port", "1"]),
+        (["/e/bin/python", "-c", "main()", "--port", "1"], ["--port", "1"]),
+        (["--port", "1", "-m", "-c"], ["--port", "1", "-m", "-c"]),
+        ([], []),
+    ],
+)
+def test_the_arguments_of_a_program_are_those_behind_it(argv: list[str], wanted: list[str]) -> None:
+    assert command_line.program_arguments(argv) == wanted
 
 
 def test_a_router_in_front_of_colocated_servers_is_a_plain_one() -> None:
