@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Holds a server's command line against the flags that the installed engine's own parser knows.
+"""Holds a server's command line against the flags that the installed engine's own parser knows, or its router's.
 
-The table is the JSON that flag_table.py makes from that parser. Every fault is found before anything is stopped.
+The table is the JSON that flag_table.py makes from these parsers. Every fault is found before anything is stopped.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import program_arguments
+from ansible_collections.pdlab.pdlab.plugins.module_utils.server_roles import ROUTER
 
 # argparse takes these for values, not for flags, when no flag looks like a number.
 _NEGATIVE_NUMBER = re.compile(r"-(?:\d+|\d*\.\d+)\Z")
@@ -28,9 +29,14 @@ def load_table(path: str) -> dict[str, Any]:
     if data[:2] == b"\x1f\x8b":
         data = gzip.decompress(data)
     table = json.loads(data)
-    if not isinstance(table, dict) or not isinstance(table.get("flags"), list):
+    if not isinstance(table, dict) or not isinstance(table.get("flags"), list) or "router" not in table:
         raise ValueError(f"{path} is no flag table; remove it and let the engine role make it again")
     return table
+
+
+def table_for(role: str, table: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The flags of a server of this role, engine or router; None where the router is not installed."""
+    return table["router"] if role == ROUTER else table
 
 
 def flag_faults(argv: Sequence[str], table: Mapping[str, Any], server: str) -> list[str]:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write every flag that the installed SGLang knows to a file, as one JSON document. Runs in the engine's Python.
+"""Write every flag that the installed SGLang and its router know to a file, as one JSON document.
 
 Usage: flag_table.py OUTPUT
 
-Stand-alone: nothing but the standard library and sglang. The flags come from the parser that the server itself
-uses (sglang.srt.server_args.ServerArgs.add_cli_args), so they are those of the installed version by construction.
+Stand-alone, run by the engine's Python: nothing but the standard library, sglang and sglang-router. The flags come
+from the parsers that server and router themselves use (sglang.srt.server_args.ServerArgs.add_cli_args,
+sglang_router.router_args.RouterArgs.add_cli_args), so they are those of the installed versions by construction.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -58,15 +60,30 @@ def describe(action: argparse.Action) -> dict[str, Any]:
     }
 
 
+def table(program: str, add_cli_args: Callable[[argparse.ArgumentParser], Any]) -> dict[str, Any]:
+    """Every flag that the parser of the package `program` has."""
+    parser = argparse.ArgumentParser(prog=program, add_help=True)
+    add_cli_args(parser)
+    flags = [describe(action) for action in parser._actions if action.option_strings]
+    return {"engine": program, "version": version(program), "flags": flags}
+
+
+def router_table() -> dict[str, Any] | None:
+    """The router's flags; None where no router is installed."""
+    try:
+        from sglang_router.router_args import RouterArgs
+    except ImportError:
+        return None
+    return table("sglang-router", RouterArgs.add_cli_args)
+
+
 def main() -> None:
     """Write the table."""
     from sglang.srt.server_args import ServerArgs
 
-    parser = argparse.ArgumentParser(prog="sglang.launch_server", add_help=True)
-    ServerArgs.add_cli_args(parser)
-    flags = [describe(action) for action in parser._actions if action.option_strings]
+    document = {**table("sglang", ServerArgs.add_cli_args), "router": router_table()}
     with open(sys.argv[1], "w", encoding="utf-8") as stream:
-        json.dump({"engine": "sglang", "version": version("sglang"), "flags": flags}, stream, default=str)
+        json.dump(document, stream, default=str)
 
 
 if __name__ == "__main__":

@@ -140,13 +140,13 @@ options:
     type: path
   flag_table:
     description:
-      - File of the table of flags that the installed engine knows. It is made by asking the engine's own parser when
-        it is missing, so name it after the engine's fingerprint. Flags are not checked when left out.
+      - File of the table of flags that the installed engine and its router know. It is made by asking their own
+        parsers when it is missing, so name it after the engine's fingerprint. Flags are not checked when left out.
     type: path
   peers:
     description:
-      - The servers that are started together with this one, as the plan has them. Used are C(name), C(role) and
-        C(argv). Their flags are checked, too, before this one is touched.
+      - The servers, and the router, that are started together with this one, as the plan has them. Used are C(name),
+        C(role) and C(argv). Their flags are checked, too, before this one is touched.
     type: list
     elements: dict
     default: []
@@ -290,9 +290,9 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import (
     numa_binding,
     processes,
 )
-from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import CUDA, ENGINE_ROLES, ROUTER
+from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import CUDA, ENGINE_ROLES
 from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flag_table import FlagTableError, ensure_table
-from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import deprecations, flag_faults
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import deprecations, flag_faults, table_for
 from ansible_collections.pdlab.pdlab.plugins.module_utils.log_rotation import rotate
 from ansible_collections.pdlab.pdlab.plugins.module_utils.server_options import ARGUMENTS, needed_options
 from ansible_collections.pdlab.pdlab.plugins.module_utils.server_service import (
@@ -473,9 +473,9 @@ class Server(ServerState):
         self.fail_on(faults)
 
     def flag_check(self, definition: ServiceDefinition) -> list[str]:
-        """Return the faults of the flags, held against what the installed engine's own parser knows."""
+        """Return the faults of the flags, held against what the parsers of the installed engine and router know."""
         path, python = self.params["flag_table"], self.params["python"]
-        if not path or self.params["role"] == ROUTER:
+        if not path:
             return []
         if not os.path.exists(path) and not os.access(python, os.X_OK):
             return []
@@ -486,11 +486,13 @@ class Server(ServerState):
             table = ensure_table(python, path, definition.environment)
         except FlagTableError as error:
             return [str(error)]
-        for sentence in deprecations(definition.argv, table, self.params["name"]):
+        own = table_for(self.params["role"], table)
+        for sentence in deprecations(definition.argv, own, self.params["name"]) if own else []:
             self.module.warn(sentence)
-        lines = {self.params["name"]: list(definition.argv)}
-        lines.update({peer["name"]: peer["argv"] for peer in self.params["peers"] if peer["role"] in ENGINE_ROLES})
-        return [fault for name, argv in lines.items() for fault in flag_faults(argv, table, name)]
+        lines = {self.params["name"]: (self.params["role"], definition.argv)}
+        lines.update({peer["name"]: (peer["role"], peer["argv"]) for peer in self.params["peers"]})
+        tables = {name: table_for(role, table) for name, (role, _) in lines.items()}
+        return [fault for name, known in tables.items() if known for fault in flag_faults(lines[name][1], known, name)]
 
     def port_faults(self) -> list[str]:
         """Return a sentence for each port that another process holds."""

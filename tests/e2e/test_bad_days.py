@@ -108,6 +108,17 @@ def test_an_unknown_flag_is_refused_before_anything_is_stopped(deployed: Pdlab) 
     assert deployed.pid_of("decode-0") == before
 
 
+def test_an_unknown_flag_of_the_router_is_refused_before_a_server_is_stopped(deployed: Pdlab) -> None:
+    before = {name: deployed.pid_of(name) for name in ("decode-0", "router")}
+    router = {"port": 8000, "prometheus_port": 29001, "args": {"retry-max-retrys": 3}}
+    changed = {"name": "decode-0", "role": "decode", "port": 30001, "env": {"A_CHANGE": "1"}}
+    servers = [{"name": "prefill-0", "role": "prefill", "port": 30000}, changed]
+    done = deployed("deploy", "-e", json.dumps({"pd_router": router, "pd_servers": servers}))
+    assert done.status == 4, done.text
+    assert "router: args retry-max-retrys" in done.text and "--retry-max-retries" in done.text
+    assert {name: deployed.pid_of(name) for name in before} == before
+
+
 def test_a_port_that_another_process_holds_is_a_veto_that_names_it(deployed: Pdlab) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

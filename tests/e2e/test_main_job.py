@@ -126,8 +126,7 @@ def test_ask_answers_through_the_router(deployed: Pdlab) -> None:
 
 
 def test_the_router_has_not_loaded_the_engine(deployed: Pdlab) -> None:
-    (router,) = [server for server in deployed("status", "--json").json()["services"] if server["name"] == "router"]
-    mapped = Path(f"/proc/{router['pid']}/maps").read_text(encoding="utf-8")
+    mapped = Path(f"/proc/{deployed.pid_of('router')}/maps").read_text(encoding="utf-8")
     assert "sglang_router_rs" in mapped
     assert "torch" not in mapped
 

@@ -157,3 +157,6 @@ def test_the_flag_table_is_that_of_the_installed_engine(engine: str, tmp_path: P
     assert table["version"] == "0.5.23"
     assert "nixl" in flags["--disaggregation-transfer-backend"]["choices"]
     assert flags["--disable-overlap-schedule"]["action"] == "store_true"
+    router = {name: flag for flag in table["router"]["flags"] for name in flag["names"]}
+    assert table["router"]["version"] == "0.3.2"
+    assert "round_robin" in router["--policy"]["choices"]

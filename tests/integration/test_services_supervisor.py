@@ -182,7 +182,8 @@ def test_a_port_in_use_names_its_owner_and_what_runs_is_left_alone(
 def test_every_fault_is_listed_at_once_before_anything_is_touched(
     supervisor_target: Target, supervisor_root: Path, tmp_path: Path, ports: Iterator[int]
 ) -> None:
-    table = {"engine": "sglang", "version": "1", "flags": [{"names": ["--port"], "dest": "port", "nargs": None}]}
+    flags = [{"names": ["--port"], "dest": "port", "nargs": None}]
+    table = {"engine": "sglang", "version": "1", "flags": flags, "router": None}
     (tmp_path / "flags.json").write_text(json.dumps(table))
     answer = supervisor_target.pd_server(
         name="c", port=next(ports), python="/no/python", model_path="/no/model", flag_table=str(tmp_path / "flags.json")

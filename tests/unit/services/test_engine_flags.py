@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import server_argv
-from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import deprecations, flag_faults, load_table
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import (
+    deprecations,
+    flag_faults,
+    load_table,
+    table_for,
+)
 
 TABLE = load_table(str(Path(__file__).parents[1] / "data" / "flags-sglang-0.5.23.json.gz"))
 SERVER = {
@@ -45,6 +50,52 @@ def test_the_command_lines_that_pdlab_makes_are_known_to_the_engine(role: str) -
         "context-length": -1,
     }
     assert flag_faults(server_argv({**SERVER, "role": role, "args": args}), TABLE, "x") == []
+
+
+ROUTER = {
+    "role": "router",
+    "python": "/srv/pdlab/engine/bin/python",
+    "address": "127.0.0.1",
+    "port": 8000,
+    "prometheus_host": "127.0.0.1",
+    "prometheus_port": 29001,
+    "policy": "round_robin",
+}
+PD_WORKERS = [
+    {"role": "prefill", "url": "http://127.0.0.1:30000", "bootstrap_port": 8998},
+    {"role": "prefill", "url": "http://127.0.0.1:30002", "bootstrap_port": 8999},
+    {"role": "decode", "url": "http://127.0.0.1:30001"},
+]
+COLOCATED_WORKERS = [{"role": "colocated", "url": f"http://127.0.0.1:{port}"} for port in (1, 2)]
+
+
+def router_faults(workers: list[dict[str, Any]], **router: Any) -> list[str]:
+    known = table_for("router", TABLE)
+    assert known
+    return flag_faults(server_argv({**ROUTER, "workers": workers, **router}), known, "router")
+
+
+@pytest.mark.parametrize("workers", [PD_WORKERS, COLOCATED_WORKERS])
+def test_the_command_lines_that_pdlab_makes_are_known_to_the_router(workers: list[dict[str, Any]]) -> None:
+    assert router_faults(workers) == []
+    assert router_faults(workers, policy="cache_aware", args={"cache-threshold": 0.5, "disable-retries": False}) == []
+
+
+def test_a_routers_flag_is_held_against_the_routers_parser_and_not_the_engines() -> None:
+    # --page-size is a flag of the engine; --max-payload-siz is a slip.
+    found = router_faults(PD_WORKERS, policy="best", args={"page-size": 64, "max-payload-siz": 1, "log-level": 3})
+    none = "sglang-router 0.3.2 has no flag"
+    assert found == [
+        "router: args policy: 'best' is not possible; possible are random, round_robin, cache_aware, power_of_two, manual",
+        f"router: args page-size: {none} --page-size; remove it, or look at the flags of the installed version",
+        f"router: args max-payload-siz: {none} --max-payload-siz; write it in full: --max-payload-size",
+        "router: args log-level: '3' is not possible; possible are debug, info, warn, error",
+    ]
+
+
+def test_where_no_router_is_installed_its_flags_are_nobodys() -> None:
+    assert table_for("router", {**TABLE, "router": None}) is None
+    assert table_for("decode", TABLE) is TABLE
 
 
 @pytest.mark.parametrize(
@@ -113,8 +164,12 @@ def test_a_word_before_any_flag_is_told() -> None:
 
 def test_a_table_is_read_plain_and_zipped_and_nothing_else_is_taken_for_one(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
+    path.write_text(json.dumps({"flags": [], "router": None}))
+    assert load_table(str(path)) == {"flags": [], "router": None}
+    # As former versions wrote it: made again, with the router's flags.
     path.write_text(json.dumps({"flags": []}))
-    assert load_table(str(path)) == {"flags": []}
+    with pytest.raises(ValueError, match="no flag table"):
+        load_table(str(path))
     path.write_text("[]")
     with pytest.raises(ValueError, match="no flag table"):
         load_table(str(path))

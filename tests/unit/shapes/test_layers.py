@@ -17,7 +17,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables imp
 CHECKOUT = Path(__file__).resolve().parents[3]
 LAYERS = CHECKOUT / "docs" / "evidence" / "h200x2" / "layers"
 WORKLOADS = CHECKOUT / "roles" / "benchmark" / "vars" / "workloads.yml"
-# As flag_table.py printed them on a machine with that version.
+# As flag_table.py printed them on a machine with that version, without a router's.
 FLAGS = load_table(str(CHECKOUT / "tests" / "unit" / "data" / "flags-sglang-0.5.17.json.gz"))
 
 
