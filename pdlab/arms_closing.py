@@ -18,7 +18,6 @@ from pdlab.exit_codes import Exit
 from pdlab.explain import compared_lines
 from pdlab.loose import as_rows
 from pdlab.report import formatting, write_report
-from pdlab.results import REHEARSAL_NOTE
 from pdlab.store import OK, RunFolder
 from pdlab.tables import BAD, GOOD, SOFT, WARNING
 
@@ -37,7 +36,7 @@ def show_arms_results(console: Console, folder: RunFolder) -> Path:
     console.print(legs_table(planned, legs))
     if any(row.counts for row in evidence.points):
         if evidence.rehearsal:
-            console.print(f"REHEARSAL: {REHEARSAL_NOTE}", style=WARNING)
+            console.print(f"REHEARSAL: {evidence.rehearsal_note}", style=WARNING)
         for line in compared_lines(evidence, min(console.width, WIDEST)):
             console.print(line, markup=False, soft_wrap=True)
     return page

@@ -24,7 +24,6 @@ from pdlab.evidence.model import Arm, Cell, Doubt, Evidence, Load, PointRow, Rat
 from pdlab.evidence.what_ifs import WhatIf, what_ifs_of
 from pdlab.report.formatting import ms, tok_s
 from pdlab.report.workloads import workload
-from pdlab.results import REHEARSAL_NOTE
 
 WIDTH = 80
 
@@ -82,7 +81,7 @@ def lines(explained: Explained, width: int = WIDTH) -> list[str]:
     evidence = explained.evidence
     shown = [f"run {evidence.name}"]
     if evidence.rehearsal:
-        shown += _wrapped(f"REHEARSAL: {REHEARSAL_NOTE}", width)
+        shown += _wrapped(f"REHEARSAL: {evidence.rehearsal_note}", width)
     if not any(row.counts for row in evidence.points):
         return [*shown, "no point of this run has figures to analyse"]
     compared = compared_lines(evidence, width)

@@ -24,13 +24,12 @@ from pdlab.point_telemetry import (
     engine_figures,
     limits_of,
 )
+from pdlab.rehearsal import rehearsal_note
 from pdlab.store import PointFiles, RunContents, Stage, plain_text, seconds_between
 
 SCHEMA_VERSION = 1
 
 Status = Literal["running", "ok", "failed", "cancelled", "died", "unknown"]
-
-REHEARSAL_NOTE = "rehearsal on CPU with the canary model: says nothing about any GPU"
 
 # The smallest sample in which, with 99 % confidence, at least two values lie above the percentile:
 # 1 - p**n - n * (1 - p) * p**(n - 1) >= 0.99 (the rule of MLPerf's endpoints harness).
@@ -188,7 +187,10 @@ class Report(_Model):
     schema_version: int = SCHEMA_VERSION
     run: str
     ok: bool = Field(description="Whether every stage, answer and point passed.")
-    rehearsal: bool = Field(description="True: on a CPU with the canary model. No figure says anything about a GPU.")
+    rehearsal: bool = Field(
+        description="True: on a CPU, with the canary model, or declared so (pd_rehearsal). Its figures prove the chain."
+    )
+    rehearsal_note: str | None = Field(default=None, description="Which of them, in words; null when it is none.")
     status: Status
     exit_code: int | None = None
     why: str | None = None
@@ -249,6 +251,7 @@ def build_report(contents: RunContents) -> Report:
         run=contents.name,
         ok=ok,
         rehearsal=is_rehearsal(contents),
+        rehearsal_note=rehearsal_note(contents.plan) if is_rehearsal(contents) else None,
         status="failed" if status == "ok" and not ok else status,
         exit_code=as_integer(run.get("exit_code")),
         why=as_text(run.get("why")),

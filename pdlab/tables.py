@@ -19,10 +19,11 @@ from rich.table import Table
 from rich.text import Text
 
 from pdlab.loose import as_list, as_mapping, as_rows, as_text
+from pdlab.rehearsal import rehearsal_note
 from pdlab.report import formatting
 from pdlab.report.verdicts import Verdict, verdicts
 from pdlab.report.workloads import load, workloads
-from pdlab.results import REHEARSAL_NOTE, SAMPLES_NEEDED, Point, Report
+from pdlab.results import SAMPLES_NEEDED, Point, Report
 
 if TYPE_CHECKING:
     from pdlab.dry_run import DryRun
@@ -66,7 +67,7 @@ def results_table(report: Report, width: int = WIDTH) -> RenderableType:
     columns = _COLUMNS + (_WIDE_COLUMNS if width >= WIDE else [])
     parts: list[RenderableType] = []
     for name, group in groups.items():
-        parts.append(_points(name, group, columns, report.rehearsal))
+        parts.append(_points(name, group, columns, report.rehearsal_note))
         parts += [_failure(point) for point in group if not point.ok]
         parts += [_doubt(point) for point in group if point.ok and not point.counts]
     if any(point.ok and point.ttft_ms.p90 is None for point in report.points):
@@ -114,7 +115,7 @@ def verdict_table(record: Mapping[str, Any], width: int = WIDTH, everything: boo
 
 def plan_table(plan: Mapping[str, Any], width: int = WIDTH) -> RenderableType:
     """What would run where, and what the engine rules say of it."""
-    table = _table(f"REHEARSAL: {REHEARSAL_NOTE}" if plan.get("rehearsal") else None, WARNING)
+    table = _table(f"REHEARSAL: {rehearsal_note(plan)}" if plan.get("rehearsal") else None, WARNING)
     for header in ("name", "role", "host", "address", "other ports", "device", "NUMA"):
         table.add_column(header, overflow="fold", no_wrap=header in ("address", "device"))
     for part in _parts(plan):
@@ -265,10 +266,10 @@ def plain(renderable: RenderableType, width: int = WIDTH) -> str:
     return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
 
 
-def _points(name: str, points: Iterable[Point], columns: Iterable[Column], rehearsal: bool) -> Table:
+def _points(name: str, points: Iterable[Point], columns: Iterable[Column], rehearsal: str | None) -> Table:
     title = f"benchmark, {name}"
     if rehearsal:
-        title = f"REHEARSAL: {title}\n{REHEARSAL_NOTE}"
+        title = f"REHEARSAL: {title}\n{rehearsal}"
     table = _table(title, WARNING if rehearsal else "bold")
     for header in ("\nload", "\nrequests", *(header for header, _ in columns)):
         table.add_column(header, justify="right", no_wrap=True)

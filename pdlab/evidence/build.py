@@ -36,7 +36,8 @@ def build_evidence(
     samples = samples_of(legs)
     declared = declared_arms(legs)
     arms = [_arm(one, legs, one in declared) for one in arms_of(legs)]
-    rehearsal = any(leg.report.rehearsal for leg in legs)
+    notes = dict.fromkeys(leg.report.rehearsal_note for leg in legs if leg.report.rehearsal_note)
+    note = "; ".join(notes) or None
     rates: list[RateRow] = []
     winners: list[WinnerCell] = []
     verdicts: list[VerdictRow] = []
@@ -51,7 +52,7 @@ def build_evidence(
                     searched[arm.name] = found[1]
             winners += [] if refused else winners_of(workload, wanted, goods, scales(arms))
             verdicts.append(
-                verdict_of(workload, wanted, arms, samples, goods, searched, refused=refused, rehearsal=rehearsal)
+                verdict_of(workload, wanted, arms, samples, goods, searched, refused=refused, rehearsal_note=note)
             )
         # Limits that the user asks stand alone; else the grid also shows where arms part beside what was stated.
         for wanted in () if limits or refused else limit_ladder(samples, workload, _stated(sets)):
@@ -59,7 +60,8 @@ def build_evidence(
     doubts = [Doubt(id="unlike", where=name, seen=reason, wanted="the same in every run") for reason in reasons]
     return Evidence(
         name=name,
-        rehearsal=rehearsal,
+        rehearsal=any(leg.report.rehearsal for leg in legs),
+        rehearsal_note=note,
         arms=arms,
         legs=[_leg_row(leg) for leg in legs],
         points=[one.row for one in samples],

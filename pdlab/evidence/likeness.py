@@ -10,6 +10,7 @@ from pdlab.evidence.comparisons import load_words
 from pdlab.evidence.legs import Leg
 from pdlab.evidence.measured import servers_of
 from pdlab.loose import as_mapping, as_rows, as_text
+from pdlab.rehearsal import kind_of_run
 
 
 def unlike_reasons(legs: Sequence[Leg]) -> list[str]:
@@ -23,8 +24,8 @@ def unlike_reasons(legs: Sequence[Leg]) -> list[str]:
 
 
 def rehearsal(leg: Leg) -> str | None:
-    """A CPU's figures beside a GPU's."""
-    return "rehearsal on a CPU" if leg.report.rehearsal else "measured on GPUs"
+    """A CPU's figures beside a GPU's, the canary's beside another model's."""
+    return kind_of_run(leg.contents.plan, leg.report.rehearsal)
 
 
 def model(leg: Leg) -> str | None:

@@ -198,6 +198,7 @@ class Evidence(_Model):
     schema_version: int = SCHEMA_VERSION
     name: str
     rehearsal: bool
+    rehearsal_note: str | None = Field(default=None, description="What makes it one, in words; null when it is none.")
     arms: list[Arm]
     legs: list[LegRow]
     points: list[PointRow]

@@ -13,7 +13,6 @@ from pdlab.evidence.goods import NO_LIMITS, Good
 from pdlab.evidence.model import Arm, LimitSet, Load, VerdictRow
 from pdlab.evidence.verdict_under_limits import verdict_under_limits
 from pdlab.evidence.verdict_without_limits import verdict_without_limits
-from pdlab.results import REHEARSAL_NOTE
 
 
 def verdict_of(
@@ -25,7 +24,7 @@ def verdict_of(
     rates: Mapping[str, HighestRate],
     *,
     refused: Sequence[str] = (),
-    rehearsal: bool = False,
+    rehearsal_note: str | None = None,
 ) -> VerdictRow:
     """The verdict on one workload. `goods`, `rates`: of that workload under those limits, by arm."""
     row = None
@@ -36,7 +35,7 @@ def verdict_of(
             row = verdict_under_limits(workload, limits, arms, goods, rates)
     row = row or _nothing_to_say(workload, limits, arms, samples, refused)
     out = sum(not one.row.counts and one.row.point.measured for one in samples if one.row.workload == workload)
-    note = f" ({REHEARSAL_NOTE})" if rehearsal else ""
+    note = f" ({rehearsal_note})" if rehearsal_note else ""
     return row.model_copy(update={"sentence": f"{row.sentence}{words.left_out(out)}{note}."})
 
 

@@ -31,7 +31,7 @@ class Column:
 # Where a point stands: filled from the evidence, not from Point.
 PLACE = (
     Column("run", "text", "", "The run that was exported."),
-    Column("rehearsal", "boolean", "", "True: on a CPU with the canary model. No figure says anything about a GPU."),
+    Column("rehearsal", "boolean", "", "True: on a CPU, with the canary model, or declared so."),
     Column("leg", "text", "", "The deployment: ARM-rREPEAT."),
     Column("arm", "text", "", "The topology."),
     Column("repeat", "integer", "", "0 in a plain run, from 1 in a run of arms."),

@@ -19,7 +19,7 @@ from pdlab.evidence.legs import Leg
 from pdlab.evidence.model import Evidence, PointRow
 from pdlab.export.llm_d_stack import arguments, client_version, stack
 from pdlab.loose import as_integer, as_list, as_mapping, as_number
-from pdlab.results import PERCENTILES, REHEARSAL_NOTE, Latency, percentile, supported
+from pdlab.results import PERCENTILES, Latency, percentile, supported
 from pdlab.store import PointFiles
 
 VERSION = "0.2"
@@ -66,7 +66,7 @@ def document(evidence: Evidence, leg: Leg, row: PointRow, files: PointFiles) -> 
 def _description(evidence: Evidence, leg: Leg, row: PointRow) -> str:
     said = f"pdlab run {evidence.name}, leg {row.leg}, point {row.point.label}"
     if leg.report.rehearsal:
-        said += f". REHEARSAL: {REHEARSAL_NOTE}"
+        said += f". REHEARSAL: {leg.report.rehearsal_note}"
     if not row.counts:
         said += f". NOT A RESULT: {'; '.join(row.point.why) or 'it does not count'}"
     return said

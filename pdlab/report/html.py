@@ -15,7 +15,6 @@ from importlib import resources
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from pdlab import results
 from pdlab.evidence.figure_ids import run_figure, verdict_figure
 from pdlab.evidence.legs import Leg
 from pdlab.evidence.model import Evidence, VerdictRow
@@ -93,7 +92,7 @@ def render(
     return _template().render(
         evidence=evidence,
         rehearsal=evidence.rehearsal,
-        rehearsal_note=results.REHEARSAL_NOTE,
+        rehearsal_note=evidence.rehearsal_note or "",
         own=leg_view(own) if own else None,
         verdict=headline(own.report, evidence) if own else None,
         verdicts=[_verdict(row) for row in evidence.verdicts],

@@ -45,8 +45,8 @@ def section(contents: RunContents, report: Report | None = None, evidence: Evide
     report = report or results.build_report(contents)
     title = f"## {'REHEARSAL: ' if report.rehearsal else ''}{text(report.run)}"
     blocks = [title, f"**{text(headline(report, evidence))}**"]
-    if report.rehearsal:
-        blocks.append(f"{_sentence(results.REHEARSAL_NOTE)}.")
+    if report.rehearsal_note:
+        blocks.append(f"{_sentence(report.rehearsal_note)}.")
     shown = evidence_blocks(evidence) if evidence else []
     if evidence and len(evidence.arms) > 1:
         # Of a run of arms its verdicts are what a reader came for.
@@ -183,7 +183,7 @@ def _points(report: Report) -> str:
         "TPOT p50 / p90 ms",
         "E2E p50 ms",
     ]
-    title = _sentence(results.REHEARSAL_NOTE) if report.rehearsal else "Benchmark points, through the router"
+    title = _sentence(report.rehearsal_note) if report.rehearsal_note else "Benchmark points, through the router"
     listed = table(header, [_point(point) for point in report.points], left=(0, 1))
     reasons = [
         f"- {text(point.label)} {_word(point)}: {text('; '.join(point.why))}" for point in report.points if not point.ok

@@ -78,7 +78,10 @@ def _after_success(contents: RunContents, report: Report, option: str) -> list[S
     if (address := endpoint(plan)) and (line := curl_line(plan)):
         steps.append(Step(f"What was deployed answers at {address}/v1 (OpenAI-compatible):", line))
         steps.append(Step("Or ask it from here:", f'pdlab ask "What is the capital of France?"{option}'))
-    if report.rehearsal:
+    if report.rehearsal and plan.get("device") == "cuda":
+        if as_mapping(plan.get("model")).get("source") == "canary":
+            steps.append(Step("To measure a model, name it in pd_model of the inventory, then:", f"pdlab up{option}"))
+    elif report.rehearsal:
         steps.append(
             Step(
                 "On a machine with GPUs, have an inventory written for it, then run pdlab up -i FOLDER:",

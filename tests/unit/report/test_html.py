@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pdlab import explain
 from pdlab.evidence.build import build_evidence
 from pdlab.evidence.legs import Leg, read_leg
 from pdlab.evidence.measured import measurements
@@ -19,7 +21,8 @@ from pdlab.report import html
 from pdlab.report import page as whole_page
 from pdlab.report.baseline import load_baselines
 from pdlab.report.markdown import section
-from pdlab.results import REHEARSAL_NOTE, build_report
+from pdlab.report.next_steps import next_steps
+from pdlab.results import build_report
 from pdlab.store import PointFiles, RunContents, RunFolder, Stage
 from pdlab.tables import plain, plan_details, plan_table, results_table, stage_table, verdict_table
 from tests.unit.report import run_folder_factory as factory
@@ -112,7 +115,7 @@ def test_every_table_chart_and_title_of_a_rehearsal_is_labelled(tmp_path: Path) 
     source = rendered(read_leg(factory.good_run(tmp_path)))
     found = Page(source)
     assert [caption for caption in found.captions if "REHEARSAL" not in caption] == []
-    assert REHEARSAL_NOTE.lower() in found.text.lower()
+    assert "rehearsal on cpu with the canary model: says nothing about any gpu" in found.text.lower()
     assert "<title>REHEARSAL: " in source
     figures = re.findall(r"<figure.*?</figure>", source, re.DOTALL)
     drawn = [figure for figure in figures if 'class="plot"' in figure]
@@ -121,6 +124,49 @@ def test_every_table_chart_and_title_of_a_rehearsal_is_labelled(tmp_path: Path) 
     for figure in figures:
         assert 'class="tag"' in figure.partition("</h4>")[0]
         assert "Rehearsal: " in figure
+
+
+def test_a_rehearsal_is_called_what_it_was_wherever_it_shows(tmp_path: Path) -> None:
+    run = factory.good_run(tmp_path)
+    path = run.path / "plan.json"
+    plan = json.loads(path.read_text())
+    kinds = {
+        ("cpu", "canary"): "rehearsal on CPU with the canary model: says nothing about any GPU",
+        ("cpu", "local"): "rehearsal on CPU: says nothing about any GPU",
+        ("cuda", "canary"): "rehearsal on GPUs with the canary model: says nothing about any other model",
+        ("cuda", "hub"): "rehearsal on GPUs, declared so (pd_rehearsal): its figures are not meant to be used",
+        (None, "canary"): "rehearsal: its figures are not meant to be used",
+    }
+    for (device, source), note in kinds.items():
+        path.write_text(json.dumps({**plan, "device": device, "model": {**plan["model"], "source": source}}))
+        leg = read_leg(run)
+        evidence = build_evidence([leg], run.name)
+        report = leg.report
+        shown = {
+            "page": Page(rendered(leg)).text,
+            "findings": section(leg.contents, report, evidence),
+            "results": plain(results_table(report)),
+            "explain": "\n".join(explain.lines(explain.explain([leg], run.name), 120)),
+            "plan": plain(plan_table(leg.contents.plan or {}), 200),
+            "verdict": evidence.verdicts[0].sentence,
+        }
+        for where, text in shown.items():
+            flat = " ".join(text.split()).lower()
+            assert note.lower() in flat, (where, note)
+            assert not [other for other in kinds.values() if other != note and other.lower() in flat], where
+
+
+def test_after_a_rehearsal_the_next_step_is_the_one_that_it_lacks(tmp_path: Path) -> None:
+    run = factory.good_run(tmp_path)
+    path = run.path / "plan.json"
+    plan = json.loads(path.read_text())
+    commands = {}
+    for device in ("cpu", "cuda"):
+        path.write_text(json.dumps({**plan, "device": device}))
+        leg = read_leg(run)
+        commands[device] = " ".join(f"{step.text} {step.command}" for step in next_steps(leg.contents, leg.report))
+    assert "pdlab init" in commands["cpu"]
+    assert "pdlab init" not in commands["cuda"] and "pd_model" in commands["cuda"]
 
 
 def test_a_run_on_gpus_is_not_called_a_rehearsal(tmp_path: Path) -> None:
