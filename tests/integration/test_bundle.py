@@ -77,7 +77,7 @@ def test_a_controller_and_a_box_are_built_from_a_bundle_without_a_network(folder
     engine = {"lock": f"{made}/requirements/engine.txt", "wheelhouse": f"{made}/wheels", "uv": f"{made}/bin/uv"}
     standin_engine.inventory(made / "inventory", folder / "root", lock, model, numbers, pd_engine=engine)
     pdlab = venv / "bin" / "pdlab"
-    flags = ("-i", made / "inventory", "--tags", "preflight,deploy", "--skip-tags", "kv_probe")
+    flags = ("-i", made / "inventory", "--tags", "preflight,deploy", "--skip-tags", "kv_transfer")
     alone(pdlab, "deploy", *flags)
     stamp = json.loads((folder / "root" / "engine" / "pdlab-lock.json").read_text())
     assert stamp["packages"] == {"sglang": standin_engine.VERSION}

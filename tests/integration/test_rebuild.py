@@ -25,7 +25,7 @@ from . import standin_engine
 from .conftest import BIN, CHECKOUT, Host, Target, every_process
 
 # The stand-in neither moves KV memory nor answers.
-SKIPPED = "kv_probe,ready"
+SKIPPED = "kv_transfer,ready"
 LAUNCHER = "sglang/launch_server.py"
 
 
