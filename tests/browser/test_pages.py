@@ -162,6 +162,26 @@ def test_a_figure_that_is_clicked_says_where_it_came_from(pages: dict[str, Path]
     assert not page.locator("#source").is_visible()
 
 
+@pytest.mark.parametrize("script", [True, False], ids=["with-script", "without-script"])
+def test_what_is_folded_on_the_screen_is_open_on_paper(
+    pages: dict[str, Path], open_page: Open, tmp_path: Path, script: bool
+) -> None:
+    hidden = """() => [...document.querySelectorAll("details")].filter(
+        fold => [...fold.children].some(one => one.tagName !== "SUMMARY" && !one.checkVisibility())).length"""
+    for name in ("arms", "failed"):
+        page = open_page(pages[name], script=script).page
+        folds = page.evaluate(hidden)
+        assert folds > 3, "they are folded on the screen"
+        page.emulate_media(media="print")
+        if script:
+            page.evaluate(f"window.addEventListener('beforeprint', () => {{ window.printed = ({hidden})() }})")
+            page.pdf(path=str(tmp_path / "page.pdf"), format="A4")
+            assert page.evaluate("window.printed") == 0
+        assert page.evaluate(hidden) == 0
+        page.emulate_media(media="screen")
+        assert page.evaluate(hidden) == folds, "the screen is as it was"
+
+
 def test_paper_is_white_and_every_chart_fits_on_it(pages: dict[str, Path], open_page: Open, tmp_path: Path) -> None:
     page = open_page(pages["arms"], scheme="dark").page
     page.evaluate(

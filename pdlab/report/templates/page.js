@@ -78,7 +78,7 @@
   var folded = [];
   window.addEventListener("beforeprint", function () {
     root.dataset.theme = "light";
-    folded = Array.prototype.filter.call(document.querySelectorAll("details.print:not([open])"), function (item) { item.open = true; return true; });
+    folded = Array.prototype.filter.call(document.querySelectorAll("details:not([open])"), function (item) { item.open = true; return true; });
     draw(PRINT_WIDTH);
   });
   window.addEventListener("afterprint", function () {
