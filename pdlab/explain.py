@@ -26,7 +26,8 @@ from pdlab.report.formatting import ms, tok_s
 from pdlab.report.workloads import workload
 
 WIDTH = 80
-
+# Doubts that are said one by one, each with its own words in front.
+_LISTED = {"left_out": "left out", "unlike": "left out", "damaged": "damaged", "no_request_times": "no limits asked of"}
 
 Place = tuple[str, int, str]
 
@@ -253,8 +254,8 @@ def _advice(evidence: Evidence, width: int) -> list[str]:
 
 def _doubts(evidence: Evidence, width: int) -> list[str]:
     """What is left out, and what a run of arms cannot support; a run of one leg says the latter at each point."""
-    out = [doubt for doubt in evidence.doubts if doubt.id in ("left_out", "unlike")]
-    shown = [f"left out: {doubt.where}: {doubt.seen}" for doubt in out]
+    out = [doubt for doubt in evidence.doubts if doubt.id in _LISTED]
+    shown = [f"{_LISTED[doubt.id]}: {doubt.where}: {doubt.seen}" for doubt in out]
     shown += [f"not compared: {reason}" for reason in evidence.refused]
     if len(evidence.legs) > 1:
         kinds: dict[str, list[Doubt]] = {}

@@ -470,6 +470,8 @@ class RunFolder:
             damaged += [f"{layout.BENCH}/{label}.jsonl: {fault}" for fault in faults]
             # The client appends: the last line is the measurement.
             raw = lines[-1] if lines else None
+            if raw is None and not faults and recorded.get(label, {}).get("ok") and self.raw_path(label).exists():
+                damaged.append(f"{layout.BENCH}/{label}.jsonl: holds no whole line")
             points.append(PointFiles(label, planned.get(label), recorded.get(label), raw))
         return tuple(points), damaged
 

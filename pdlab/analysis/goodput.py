@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pdlab.analysis.measurement import Measurement
+from pdlab.analysis.measurement import Measurement, Requests
 from pdlab.analysis.refusal import RefusedError
 
 Z_95 = 1.959963984540054
@@ -53,16 +53,8 @@ def goodput(point: Measurement, limits: Limits) -> Goodput:
 
     Raises RefusedError when per-request values or the duration were not kept, or disagree.
     """
-    values = point.requests
-    if values is None or not values.ttft_ms:
-        raise RefusedError(f"{point.label}: no per-request values were kept; measure with --output-details")
+    values, duration_s = _times(point, limits)
     count = len(values.ttft_ms)
-    if len(values.tpot_ms) != count or len(values.e2e_ms) not in (0, count):
-        raise RefusedError(f"{point.label}: per-request values differ in number")
-    if not point.duration_s:
-        raise RefusedError(f"{point.label}: how long the point took was not kept")
-    if limits.e2e_ms is not None and not values.e2e_ms and point.range_ratio != 1.0:
-        raise RefusedError(f"{point.label}: no E2E of each request was kept, and lengths differ; give other limits")
     e2e = values.e2e_ms or tuple(
         ttft + (point.output_len - 1) * tpot for ttft, tpot in zip(values.ttft_ms, values.tpot_ms, strict=True)
     )
@@ -79,12 +71,36 @@ def goodput(point: Measurement, limits: Limits) -> Goodput:
         limits=limits,
         good=good,
         requested=requested,
-        request_s=good / point.duration_s,
+        request_s=good / duration_s,
         attainment=good / requested,
         low=low,
         high=high,
         attainment_by_limit=tuple((name, sum(flags) / requested) for name, flags in met.items()),
     )
+
+
+def askable(point: Measurement, limits: Limits) -> bool:
+    """Whether the limits can be asked of a point: the times of its requests were kept."""
+    try:
+        _times(point, limits)
+    except RefusedError:
+        return False
+    return True
+
+
+def _times(point: Measurement, limits: Limits) -> tuple[Requests, float]:
+    """The times of a point's requests, and how long it took in s. Raises RefusedError."""
+    values = point.requests
+    if values is None or not values.ttft_ms:
+        raise RefusedError(f"{point.label}: no per-request values were kept; measure with --output-details")
+    count = len(values.ttft_ms)
+    if len(values.tpot_ms) != count or len(values.e2e_ms) not in (0, count):
+        raise RefusedError(f"{point.label}: per-request values differ in number")
+    if not point.duration_s:
+        raise RefusedError(f"{point.label}: how long the point took was not kept")
+    if limits.e2e_ms is not None and not values.e2e_ms and point.range_ratio != 1.0:
+        raise RefusedError(f"{point.label}: no E2E of each request was kept, and lengths differ; give other limits")
+    return values, point.duration_s
 
 
 def wilson(good: int, count: int, z: float = Z_95) -> tuple[float, float]:

@@ -135,7 +135,9 @@ def from_point(
     The engine's view and the facts of its KV cache are those that were kept with the point, unless `engine` and `kv`
     give others.
     """
-    if not point.ok or not point.request_s or point.input_len is None or point.output_len is None:
+    if not point.ok or not point.request_s or not point.input_len or not point.output_len:
+        return None
+    if point.request_s < 0 or point.input_len < 0 or point.output_len < 0:
         return None
     output_len = mean_length(point.output_len, point.range_ratio)
     asked = (mean_length(point.input_len, point.range_ratio), output_len)

@@ -16,7 +16,10 @@ DEFAULT_WORKLOAD = "default"
 
 @dataclass(frozen=True)
 class Asked:
-    """One point's request. `limits`: as its workload states them, each once; no limits at all is none."""
+    """One point's request. `limits`: as its workload states them, each once; no limits at all is none.
+
+    load: with neither concurrency nor rate where the point names none above 0.
+    """
 
     workload: str
     load: Load
@@ -28,9 +31,9 @@ def asked_of(point: Point, plan: Mapping[str, Any]) -> Asked:
     stated = (LimitSet(**row.model_dump()) for row in point.limits)
     return Asked(
         workload=point.workload or _named_by_plan(point, plan),
-        load=Load(loop="open", rate_s=point.rate_s)
+        load=Load(loop="open", rate_s=point.rate_s if (point.rate_s or 0) > 0 else None)
         if point.loop == "open"
-        else Load(loop="closed", concurrency=point.concurrency),
+        else Load(loop="closed", concurrency=point.concurrency if (point.concurrency or 0) > 0 else None),
         limits=tuple(dict.fromkeys(one for one in stated if one != LimitSet())),
     )
 

@@ -58,6 +58,11 @@ def build_evidence(
         for wanted in () if limits or refused else limit_ladder(samples, workload, _stated(sets)):
             winners += winners_of(workload, wanted, goods_of(samples, workload, wanted), scales(arms))
     doubts = [Doubt(id="unlike", where=name, seen=reason, wanted="the same in every run") for reason in reasons]
+    damaged = [
+        Doubt(id="damaged", where=leg.id, seen=line, wanted="the file as the run wrote it")
+        for leg in legs
+        for line in leg.report.damaged
+    ]
     return Evidence(
         name=name,
         rehearsal=any(leg.report.rehearsal for leg in legs),
@@ -70,7 +75,7 @@ def build_evidence(
         rates=rates,
         winners=winners,
         verdicts=verdicts,
-        doubts=[*(doubts if allow_unlike else []), *doubts_of(samples)],
+        doubts=[*(doubts if allow_unlike else []), *damaged, *doubts_of(samples, limit_set(limits))],
         advice=[] if refused else advice_of(samples, arms),
         refused=refused,
     )

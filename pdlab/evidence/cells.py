@@ -53,11 +53,16 @@ def samples_of(legs: Iterable[Leg]) -> list[Sample]:
                 repeat=leg.repeat,
                 workload=asked.workload,
                 load=asked.load,
-                counts=point.counts and point.label in measured,
+                counts=point.counts and point.label in measured and is_known(asked.load),
                 point=point,
             )
             made.append(Sample(row, asked.limits, measured.get(point.label), gpus))
     return _with_bounds(_with_paths(made))
+
+
+def is_known(load: Load) -> bool:
+    """Whether a load says how requests arrive. A point whose does not can be compared with none."""
+    return load.concurrency is not None or load.rate_s is not None
 
 
 def counting(samples: Iterable[Sample]) -> list[Measurement]:

@@ -58,10 +58,17 @@ def differences(a: Mapping[int, float], b: Mapping[int, float]) -> list[float]:
     return [a[one] - b[one] for one in sorted(a.keys() & b.keys())]
 
 
+def paired_means(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[float, float]:
+    """The means of two arms over the repeats that both have, which a comparison of them rests on; there is one or more."""
+    common = a.keys() & b.keys()
+    return tuple(math.fsum(values[one] for one in common) / len(common) for values in (a, b))  # type: ignore[return-value]
+
+
 def load_words(load: Load) -> str:
     """A load as a reader wants it: "16 requests at once" or "4 requests/s"."""
     if load.loop == "closed":
-        return f"{load.concurrency} request{'s' if load.concurrency != 1 else ''} at once"
+        number = "an unknown number of" if load.concurrency is None else f"{load.concurrency}"
+        return f"{number} request{'s' if load.concurrency != 1 else ''} at once"
     return "an unknown rate" if load.rate_s is None else f"{load.rate_s:g} requests/s"
 
 

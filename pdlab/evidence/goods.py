@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pdlab.analysis.goodput import Limits, goodput
+from pdlab.analysis.goodput import Limits, askable, goodput
 from pdlab.analysis.rate_search import WANTED_SHARE, HighestRate, highest_rate
 from pdlab.analysis.refusal import RefusedError
 from pdlab.evidence.cells import Sample
@@ -68,10 +68,9 @@ def goods_of(samples: Sequence[Sample], workload: str, limits: LimitSet) -> dict
         if limits == NO_LIMITS:
             entry = (one.row.repeat, one.measurement.request_s, one.measurement.completed or asked, asked)
         else:
-            try:
-                met = goodput(one.measurement, limits_of(limits))
-            except RefusedError:
+            if not askable(one.measurement, limits_of(limits)):
                 continue
+            met = goodput(one.measurement, limits_of(limits))
             entry = (one.row.repeat, met.request_s, met.good, met.requested)
         if one.measurement.tpot_ms is not None:
             tpot.setdefault((one.row.arm, one.row.load), {})[one.row.repeat] = one.measurement.tpot_ms
@@ -84,14 +83,39 @@ def goods_of(samples: Sequence[Sample], workload: str, limits: LimitSet) -> dict
     return found
 
 
+def untimed(samples: Iterable[Sample], workload: str, limits: LimitSet) -> list[Sample]:
+    """The points of a workload that count and that limits cannot be asked of, since no request's times were kept."""
+    return [
+        one
+        for one in samples
+        if one.row.counts
+        and one.row.workload == workload
+        and one.measurement is not None
+        and limits != NO_LIMITS
+        and not askable(one.measurement, limits_of(limits))
+    ]
+
+
+def lost_rates(samples: Iterable[Sample], workload: str, arm: str, limits: LimitSet) -> set[float]:
+    """The rates of an open loop that an arm was asked for and at which it has no point to ask the limits of."""
+    seen: dict[float, bool] = {}
+    for one in samples:
+        rate = one.row.load.rate_s
+        if (one.row.arm, one.row.workload) == (arm, workload) and rate is not None:
+            usable = one.row.counts and one.measurement is not None and askable(one.measurement, limits_of(limits))
+            seen[rate] = seen.get(rate, False) or usable
+    return {rate for rate, usable in seen.items() if not usable}
+
+
 def rate_of(samples: Iterable[Sample], arm: str, workload: str, limits: LimitSet) -> tuple[RateRow, HighestRate] | None:
-    """The highest rate of one arm; None when it has no open-loop point of that workload, or no request's times."""
+    """The highest rate of one arm; None when it has no open-loop point of that workload with its requests' times."""
     points = [
         one.measurement
         for one in samples
         if one.row.counts
         and one.measurement is not None
         and (one.row.arm, one.row.workload, one.row.load.loop) == (arm, workload, "open")
+        and askable(one.measurement, limits_of(limits))
     ]
     try:
         found = highest_rate(points, limits_of(limits))

@@ -35,6 +35,12 @@ def more_repeats(workload: str, arms: Sequence[Arm], seen: Sequence[float]) -> s
     )
 
 
+def again(workload: str, arms: Sequence[Arm], repeats: int, what: str = "") -> str:
+    """What to do where an arm has no point that counts. `what`: which one, where that has not been said."""
+    said = f"{what}; measure it again" if what else "measure it again; the checks that failed say why"
+    return f"{said}: {command(workload, arms, repeats)}"
+
+
 def stronger(workload: str, arms: Sequence[Arm], repeats: int) -> str | None:
     """What makes a shown effect stronger; None when enough repeats are there."""
     if repeats >= AIM:

@@ -8,7 +8,7 @@ how much more it would serve: it may win so, it cannot lose or be level.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pdlab.analysis.comparison import Comparison
@@ -16,7 +16,7 @@ from pdlab.analysis.decision import Finding, on_goodput, settled_claim
 from pdlab.analysis.rate_search import HighestRate
 from pdlab.evidence import next_steps
 from pdlab.evidence import verdict_words as words
-from pdlab.evidence.comparisons import compare_repeats, differences, finite, load_words
+from pdlab.evidence.comparisons import compare_repeats, differences, finite, load_words, paired_means
 from pdlab.evidence.goods import Good, limits_of, scales
 from pdlab.evidence.model import Answer, Arm, LimitSet, Load, VerdictRow
 
@@ -65,8 +65,12 @@ def verdict_under_limits(
     arms: Sequence[Arm],
     goods: Mapping[str, Mapping[Load, Good]],
     rates: Mapping[str, HighestRate],
+    lost: Mapping[str, Collection[float]] | None = None,
 ) -> VerdictRow | None:
-    """The verdict from goodput; None when not both kinds of arm have any."""
+    """The verdict from goodput; None when not both kinds of arm have any.
+
+    lost: the rates of each arm at which it has no point to ask the limits of.
+    """
     peaks = peaks_of(goods, arms)
     apart = [arm.name for arm in arms if arm.disaggregated and arm.name in peaks]
     others = [arm.name for arm in arms if not arm.disaggregated and arm.name in peaks]
@@ -86,9 +90,10 @@ def verdict_under_limits(
         return _row(workload, limits, "cannot tell", _no_pairs(), quantity, None, again)
     main = against[best.arm]
     finding = on_goodput(list(against.values()))
-    answer, why, step = _judged(finding, workload, pd, best, against, peaks, rates, arms)
+    answer, why, step = _judged(finding, workload, pd, best, against, peaks, rates, arms, lost or {})
     under = limits_of(limits).words()
-    said = f"{_effect(pd, best, main, per_gpu)}{_where_more(goods[pd.arm], goods[best.arm], main)}{_tokens(pd, best)}"
+    more = _where_more(goods[pd.arm], goods[best.arm], main, pd.scale / best.scale)
+    said = f"{_effect(pd, best, main, per_gpu)}{more}{_tokens(pd, best)}"
     sentence = f"{words.opening(answer, why)}: under {under} {said}"
     return _row(workload, limits, answer, sentence, quantity, main, step)
 
@@ -102,6 +107,7 @@ def _judged(
     peaks: Mapping[str, Peak],
     rates: Mapping[str, HighestRate],
     arms: Sequence[Arm],
+    lost: Mapping[str, Collection[float]],
 ) -> tuple[Answer, str | None, str | None]:
     """The answer, why it is none, and what to measure next."""
     if pd.mean == 0 and best.mean == 0:
@@ -113,6 +119,19 @@ def _judged(
     unsure = _not_at_its_limit(finding, pd, best, list(against), rates)
     if unsure:
         why = f"{' and '.join(unsure)} kept the limits at every rate measured"
+        # Beyond a rate at which an arm has nothing to show, still higher rates tell nothing of it.
+        beyond = {
+            rate: arm for arm in unsure for rate in lost.get(arm, ()) if rate > max(r.rate_s for r in rates[arm].rates)
+        }
+        if beyond:
+            rate, arm = min(beyond.items())
+            why = f"{' and '.join(unsure)} kept the limits at every rate that can be used"
+            pairs = min(found.pairs for found in against.values())
+            return (
+                "cannot tell",
+                why,
+                next_steps.again(workload, arms, pairs, f"no point of {arm} at {rate:g} requests/s can be used"),
+            )
         return "cannot tell", why, next_steps.higher_rates(workload, arms, [rates[arm] for arm in unsure])
     if _both_keep_the_same(pd, best):
         why = f"{pd.arm} and {best.arm} both keep the limits up to {load_words(pd.load)} and not beyond"
@@ -123,7 +142,7 @@ def _judged(
         return "cannot tell", _one_run(pd.mean, best.mean), next_steps.more_repeats(workload, arms, [])
     if finding is Finding.NOT_SHOWN:
         unbeaten = next(arm for arm, found in against.items() if settled_claim(found) != "higher")
-        why = f"no effect shown: the interval against {unbeaten} includes none"
+        why = f"no effect shown: the interval against {unbeaten} includes no effect"
         return (
             "cannot tell",
             why,
@@ -168,25 +187,39 @@ def _kept_everywhere(rate: HighestRate) -> bool:
 
 def _effect(pd: Peak, best: Peak, found: Comparison, per_gpu: bool) -> str:
     unit = "a second and GPU" if per_gpu else "a second"
-    if best.mean == 0:
-        return f"{pd.arm} serves {pd.mean:.3g} good requests {unit}, {best.arm} none ({words.support(found)})"
-    ratio = found.ratio if found.ratio is not None else pd.mean / best.mean
+    own, other = paired_means(pd.values, best.values)
+    if own == 0 and other == 0:
+        return f"neither {pd.arm} nor {best.arm} serves a good request ({words.runs(found)})"
+    if own == 0 or other == 0:
+        some, none = (best, pd) if own == 0 else (pd, best)
+        return f"{some.arm} serves {own or other:.3g} good requests {unit}, {none.arm} none ({words.support(found)})"
+    ratio = found.ratio if found.ratio is not None else own / other
     return (
-        f"{pd.arm} serves {words.more_or_fewer(ratio, 'good requests')} {best.arm} ({pd.mean:.3g} against "
-        f"{best.mean:.3g} {unit}; {words.support(found)})"
+        f"{pd.arm} serves {words.more_or_fewer(ratio, 'good requests')} {best.arm} ({own:.3g} against "
+        f"{other:.3g} {unit}{words.pair_by_pair(found, own, other)}; {words.support(found)})"
     )
 
 
-def _where_more(own: Mapping[Load, Good], other: Mapping[Load, Good], found: Comparison) -> str:
-    """The load at which the arms differ most in prefill/decode's favour, when that is a larger factor."""
-    common = [load for load in own if load in other and other[load].mean > 0]
-    if not common:
+def _where_more(own: Mapping[Load, Good], other: Mapping[Load, Good], found: Comparison, scale: float) -> str:
+    """The load at which the arms differ most in prefill/decode's favour, when that is a larger factor.
+
+    `scale`: what the ratio is divided by, GPUs over GPUs. Means are over the repeats that both arms have.
+    """
+    means = {
+        load: pair
+        for load in own
+        if load in other
+        and own[load].request_s.keys() & other[load].request_s.keys()
+        and (pair := paired_means(own[load].request_s, other[load].request_s))[1] > 0
+    }
+    if not means:
         return ""
-    load = max(common, key=lambda one: own[one].mean / other[one].mean)
-    ratio = own[load].mean / other[load].mean
+    load, (mine, theirs) = max(means.items(), key=lambda one: one[1][0] / one[1][1])
+    ratio = mine / theirs / scale
     if ratio < WORTH_NAMING * max(found.ratio or 0.0, 1.0):
         return ""
-    return f"; at {load_words(load)} it is {words.factor_words(ratio)} times ({own[load].mean:.3g} against {other[load].mean:.3g})"
+    seen = f"{mine:.3g} against {theirs:.3g}{'' if scale == 1.0 else ', before GPUs are divided out'}"
+    return f"; at {load_words(load)} it is {words.factor_words(ratio)} times ({seen})"
 
 
 def _tokens(pd: Peak, best: Peak) -> str:

@@ -19,7 +19,7 @@ from pdlab.analysis.refusal import RefusedError
 from pdlab.evidence import next_steps
 from pdlab.evidence import verdict_words as words
 from pdlab.evidence.cells import PER_GPU, Sample, by_arm, figures_of
-from pdlab.evidence.comparisons import compare_repeats, differences, finite, load_words
+from pdlab.evidence.comparisons import compare_repeats, differences, finite, load_words, paired_means
 from pdlab.evidence.model import Answer, Arm, LimitSet, Load, VerdictRow
 
 Values = Mapping[int, float]
@@ -158,15 +158,17 @@ def _effect(seen: AtLoad, quantity: str) -> str:
     rate, tpot = seen.rate[seen.best], seen.tpot[seen.quickest]
     unit = "output tok/s and GPU" if quantity == PER_GPU else "output tok/s"
     own, best = seen.means[seen.pd], seen.means[seen.best]
+    more, less = paired_means(seen.rates[seen.pd], seen.rates[seen.best])
     served = (
-        f"serves {words.more_or_fewer(rate.ratio or 1.0, 'tokens')} {seen.best} ({own[quantity]:.4g} against "
-        f"{best[quantity]:.4g} {unit}; {words.support(rate)})"
+        f"serves {words.more_or_fewer(rate.ratio or 1.0, 'tokens')} {seen.best} ({more:.4g} against "
+        f"{less:.4g} {unit}{words.pair_by_pair(rate, more, less)}; {words.support(rate)})"
     )
     quick = seen.means[seen.quickest]
     faster = (tpot.ratio or 1.0) <= 1
+    mine, theirs = paired_means(seen.tpots[seen.pd], seen.tpots[seen.quickest])
     answers = (
         f"answers {words.faster_or_slower(tpot.ratio or 1.0)} per token than {seen.quickest} "
-        f"({own['tpot_ms.mean']:.3g} against {quick['tpot_ms.mean']:.3g} ms; "
+        f"({mine:.3g} against {theirs:.3g} ms{words.pair_by_pair(tpot, mine, theirs)}; "
         f"{words.support(turned(tpot) if faster else tpot, factor=True)})"
     )
     # What decides comes first.

@@ -9,6 +9,8 @@ from pdlab.evidence.model import Answer
 
 # A factor from this on is what two repeats leave open.
 OPEN = 1000.0
+# A ratio of means that is further than this from the mean ratio looks like a mistake to a reader.
+SAME_RATIO = 1.05
 # A ratio within this of 1 is the same number to a reader.
 AS_MANY = 0.005
 ANSWERS: dict[Answer, str] = {"use": "Use PD", "do not use": "Do not use PD", "cannot tell": "Cannot tell"}
@@ -41,26 +43,48 @@ def support(found: Comparison, *, factor: bool = False) -> str:
     factor: the ends as factors throughout, as beside "times faster"; else as percent more or fewer.
     """
     if found.pairs < 2:
-        return "1 run of each"
-    repeats = f"{found.pairs} repeats"
+        return runs(found)
+    repeats = runs(found)
     shown = "" if settled_claim(found) in ("higher", "lower") else ": no effect shown"
     if found.ratio_low is None or found.ratio_high is None:
         return f"95 % interval of the difference {found.low:+.3g} to {found.high:+.3g}, {repeats}{shown}"
     low, high = found.ratio_low, found.ratio_high
+    # Both ends in one unit: "+15 % to 6.65 times" would have to be worked out.
     ends = (
-        f"{factor_words(low)} to {factor_words(high)} times" if factor or low >= 2 else f"{_end(low)} to {_end(high)}"
+        f"{factor_words(low)} to {factor_words(high)} times" if factor or high >= 2 else f"{_end(low)} to {_end(high)}"
     )
     return f"95 % interval {ends}, {repeats}{shown}"
 
 
+def runs(found: Comparison) -> str:
+    """How many repeats a comparison has."""
+    return "1 run of each" if found.pairs < 2 else f"{found.pairs} repeats"
+
+
+def pair_by_pair(found: Comparison, own: float, other: float) -> str:
+    """The clause where the ratio is not that of the two means beside it: it is the geometric mean of the pairs' ratios."""
+    if found.pairs < 2 or not found.ratio or not own or not other:
+        return ""
+    apart = own / other / found.ratio
+    return "" if 1 / SAME_RATIO <= apart <= SAME_RATIO else " in the mean, the ratio pair by pair"
+
+
 def _end(ratio: float) -> str:
-    """One end of an interval, as "-26 %", "+4 %" or "2.3 times"."""
-    return f"{factor_words(ratio)} times" if ratio >= 2 else f"{'-' if ratio < 1 else '+'}{percent(abs(ratio - 1))}"
+    """One end of an interval below 2, as "-26 %" or "+4 %"."""
+    return f"{'-' if ratio < 1 else '+'}{percent(abs(ratio - 1))}"
 
 
 def factor_words(ratio: float) -> str:
-    """A factor with three digits; what is larger than OPEN is not told apart."""
-    return f"{ratio:.3g}" if ratio < OPEN else f"over {OPEN:.0f}"
+    """A factor with three digits; what is larger than OPEN is not told apart, and only 1 itself is called 1."""
+    if ratio >= OPEN:
+        return f"over {OPEN:.0f}"
+    said = f"{ratio:.3g}"
+    return said if said != "1" else _beside_1(ratio)
+
+
+def _beside_1(ratio: float) -> str:
+    """A factor that three digits cannot tell from 1, with as many as it takes: an end at 1 would include no effect."""
+    return next((said for digits in range(4, 17) if float(said := f"{ratio:.{digits}g}") != 1), "1")
 
 
 def percent(share: float) -> str:
@@ -68,8 +92,6 @@ def percent(share: float) -> str:
     return f"{share * 100:.2g} %" if share < 0.1 else f"{share:.0%}".replace("%", " %")
 
 
-def left_out(count: int) -> str:
-    """The clause on points that do not count; empty for none."""
-    if not count:
-        return ""
-    return f"; {count} point{'s are' if count > 1 else ' is'} left out, since a check failed"
+def left_out(count: int, why: str = "a check failed") -> str:
+    """The clause on points that no verdict rests on; empty for none."""
+    return f"; {count} point{'s are' if count > 1 else ' is'} left out, since {why}" if count else ""

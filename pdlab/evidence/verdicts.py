@@ -9,7 +9,7 @@ from pdlab.analysis.rate_search import HighestRate
 from pdlab.evidence import next_steps
 from pdlab.evidence import verdict_words as words
 from pdlab.evidence.cells import Sample
-from pdlab.evidence.goods import NO_LIMITS, Good
+from pdlab.evidence.goods import NO_LIMITS, Good, lost_rates, untimed
 from pdlab.evidence.model import Arm, LimitSet, Load, VerdictRow
 from pdlab.evidence.verdict_under_limits import verdict_under_limits
 from pdlab.evidence.verdict_without_limits import verdict_without_limits
@@ -32,17 +32,26 @@ def verdict_of(
         if limits == NO_LIMITS:
             row = verdict_without_limits(workload, arms, samples)
         else:
-            row = verdict_under_limits(workload, limits, arms, goods, rates)
+            lost = {arm.name: lost_rates(samples, workload, arm.name, limits) for arm in arms}
+            row = verdict_under_limits(workload, limits, arms, goods, rates, lost)
     row = row or _nothing_to_say(workload, limits, arms, samples, refused)
-    out = sum(not one.row.counts and one.row.point.measured for one in samples if one.row.workload == workload)
+    out = [one.row.point for one in samples if one.row.workload == workload and not one.row.counts]
+    checked = sum(point.measured and not point.counts for point in out)
+    left = (
+        words.left_out(checked)
+        + words.left_out(sum(point.counts for point in out), "figures or a load are missing")
+        + words.left_out(len(untimed(samples, workload, limits)), "the times of single requests were not kept")
+    )
     note = f" ({rehearsal_note})" if rehearsal_note else ""
-    return row.model_copy(update={"sentence": f"{row.sentence}{words.left_out(out)}{note}."})
+    return row.model_copy(update={"sentence": f"{row.sentence}{left}{note}."})
 
 
 def _nothing_to_say(
     workload: str, limits: LimitSet, arms: Sequence[Arm], samples: Sequence[Sample], refused: Sequence[str]
 ) -> VerdictRow:
-    here = {one.row.arm for one in samples if one.row.workload == workload and one.row.counts}
+    own = [one.row for one in samples if one.row.workload == workload]
+    here, asked = {row.arm for row in own if row.counts}, {row.arm for row in own}
+    repeats = len({row.repeat for row in own})
     measured = [arm for arm in arms if arm.name in here]
     apart = [arm.name for arm in measured if arm.disaggregated]
     others = [arm.name for arm in measured if not arm.disaggregated]
@@ -50,14 +59,19 @@ def _nothing_to_say(
     if refused:
         why, step = f"the runs are not alike: {refused[0]}", "measure all arms in one run, on the same GPUs and engine"
     elif not measured:
-        why, step = "no point of it counts", "measure it again; the checks that failed say why"
+        why, step = "no point of it counts", next_steps.again(workload, arms, repeats)
     elif not apart or not others:
         kind = "with prefill and decode apart" if not apart else "to compare with"
-        why = f"no arm {kind} was measured on it"
-        step = next_steps.a_baseline(measured, bool(apart))
+        out = [arm.name for arm in arms if arm.disaggregated is not bool(apart) and arm.name in asked]
+        if out:
+            why = f"no point of {' or '.join(out)} counts"
+            step = next_steps.again(workload, arms, repeats)
+        else:
+            why = f"no arm {kind} was measured on it"
+            step = next_steps.a_baseline(measured, bool(apart))
     elif limits != NO_LIMITS:
         why = "the times of single requests were not kept, and limits are asked of each request"
-        step = "measure it again and keep each request's times"
+        step = f"measure it again and keep each request's times: {next_steps.command(workload, arms, repeats)}"
     else:
         why = "the arms have no load and repeat in common"
         step = next_steps.more_repeats(workload, arms, [])

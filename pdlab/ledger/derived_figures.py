@@ -260,8 +260,10 @@ def _under_limits(evidence: Evidence, row: VerdictRow, explain: Of) -> tuple[flo
 
 
 def _peak(by_load: Mapping[Load, Mapping[int, float]]) -> tuple[Load, Mapping[int, float]]:
+    """The load with the highest mean, of those that more than half of the repeats measured."""
+    most = max(len(values) for values in by_load.values())
     load = max(
-        by_load,
+        (one for one, values in by_load.items() if 2 * len(values) > most),
         key=lambda one: (statistics.fmean(by_load[one].values()), one.concurrency or 0, one.rate_s or 0.0),
     )
     return load, by_load[load]

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in which something is missing, damaged or extreme: what is left out is said, and no sentence contradicts itself."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from pdlab.analysis.comparison import compare
+from pdlab.evidence import verdict_words as words
+from pdlab.evidence.build import build_evidence
+from pdlab.evidence.figure_ids import verdict_figure
+from pdlab.evidence.legs import legs_of
+from pdlab.evidence.model import Evidence, LimitSet
+from pdlab.explain import explain, lines
+from pdlab.ledger.figures import Ledger
+from pdlab.report import write_report
+from pdlab.store import RunFolder
+from tests.unit.evidence.arms_run_factory import RAG, ArmsRun, client_line, planned, seeded_run
+
+Times = tuple[Sequence[float], Sequence[float], float]
+PROMPTS = 20
+LIMITS = LimitSet(ttft_ms=2000, tpot_ms=8)
+
+
+def times(tpot_ms: float, rate: float, seed: str, spread: float = 0.02) -> Times:
+    """TTFT and TPOT of each request in s, and how long the point took."""
+    draw = random.Random(seed)
+    own = draw.gauss(1, spread)
+    return [0.1] * PROMPTS, [tpot_ms / 1000 * own] * PROMPTS, PROMPTS / rate * draw.gauss(1, 0.01)
+
+
+def rag_run(
+    runs_dir: Path,
+    tpot_ms: Callable[[str, int, float], float],
+    repeats: Sequence[int] = (1, 2, 3),
+    rates: Callable[[str, int], Sequence[float]] = lambda _arm, _repeat: (2.0, 4.0, 8.0),
+    skip: Sequence[str] = (),
+    failed: Sequence[tuple[str, float]] = (),
+) -> RunFolder:
+    """pd and tp2 under TTFT <= 2000 ms, TPOT <= 8 ms. `tpot_ms` of arm, repeat, rate. `failed`: legs' points that broke."""
+    run = ArmsRun(runs_dir, ("pd", "tp2"), len(repeats))
+    for repeat in repeats:
+        for arm in ("pd", "tp2"):
+            leg = f"{arm}-r{repeat}"
+            if leg in skip:
+                continue
+            asked = [planned(RAG, PROMPTS, repeat, rate, prefix=False) for rate in rates(arm, repeat)]
+            found = [
+                (
+                    one,
+                    client_line(
+                        one, *times(tpot_ms(arm, repeat, one["rate_s"]), one["rate_s"], f"{leg}{one['label']}")
+                    ),
+                )
+                for one in asked
+            ]
+            broke = {one["label"]: "took too long" for one in asked if (leg, one["rate_s"]) in failed}
+            run.leg(arm, repeat, found, broke)
+    return run.end()
+
+
+def evidence_of(folder: RunFolder) -> Evidence:
+    return build_evidence(legs_of(folder), folder.name)
+
+
+def leg_path(folder: RunFolder, leg: str) -> Path:
+    return next(part.path for part in folder.leg_folders() if part.name.endswith(leg))
+
+
+def fast_pd(arm: str, _repeat: int, _rate: float) -> float:
+    return 6.0 if arm == "pd" else 9.0
+
+
+# --- what is left out is said ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", ["", '{"ttfts": [0.1', "[1]\n"], ids=["empty", "cut", "no object"])
+def test_a_raw_file_without_a_whole_line_is_called_damaged_and_its_points_left_out_of_limits(
+    tmp_path: Path, content: str
+) -> None:
+    folder = rag_run(tmp_path, lambda arm, _repeat, rate: 6.0 if arm == "pd" or rate < 8 else 9.0)
+    for part in folder.leg_folders():
+        part.raw_path("r8-n20").write_text(content)
+    found = evidence_of(folder)
+    (row,) = found.verdicts
+    assert "6 points are left out, since the times of single requests were not kept" in row.sentence
+    assert {doubt.where for doubt in found.doubts if doubt.id == "no_request_times"} == {
+        f"{leg.id}:r8-n20" for leg in found.legs
+    }
+    assert {doubt.where for doubt in found.doubts if doubt.id == "damaged"} == {leg.id for leg in found.legs}
+    # The other rates still tell what they tell.
+    assert {rate.arm: rate.kept_s for rate in found.rates} == {"pd": 4.0, "tp2": 4.0}
+    assert "at 8 requests/s can be used" in (row.next_measurement or "")
+    said = "\n".join(lines(explain(legs_of(folder), folder.name)))
+    assert "damaged: pd-r1: bench/r8-n20.jsonl" in said and "no limits asked of: pd-r1:r8-n20" in said
+
+
+def test_one_request_without_a_time_leaves_its_point_out_of_limits_alone(tmp_path: Path) -> None:
+    folder = rag_run(tmp_path, fast_pd)
+    raw = RunFolder(leg_path(folder, "pd-r1")).raw_path("r8-n20")
+    line = json.loads(raw.read_text())
+    line["ttfts"][3] = float("nan")
+    raw.write_text(json.dumps(line) + "\n")
+    found = evidence_of(folder)
+    assert "1 point is left out, since the times of single requests were not kept" in found.verdicts[0].sentence
+    assert [doubt.where for doubt in found.doubts if doubt.id == "no_request_times"] == ["pd-r1:r8-n20"]
+    assert all(row.counts for row in found.points)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"rate_s": None}, {"rate_s": "eight"}, {"rate_s": 0}, {"rate_s": -8.0}, {"loop": "closed"}, {"input_len": -1}],
+    ids=str,
+)
+def test_a_point_whose_load_or_lengths_are_unknown_is_left_out_and_breaks_nothing(tmp_path: Path, change: dict) -> None:
+    folder = rag_run(tmp_path, fast_pd)
+    record = leg_path(folder, "pd-r1") / "records" / "point-r8-n20.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), **change}))
+    found = evidence_of(folder)
+    assert [row.id for row in found.points if not row.counts] == ["pd-r1:r8-n20"]
+    (doubt,) = (doubt for doubt in found.doubts if doubt.id == "left_out")
+    assert (
+        "failed" not in doubt.seen
+        and "1 point is left out, since figures or a load are missing" in found.verdicts[0].sentence
+    )
+    said = "\n".join(lines(explain(legs_of(folder), folder.name)))
+    assert not re.search(r"\b(None|nan|inf)\b", said)
+    write_report(folder)
+
+
+def test_an_arm_whose_points_all_failed_a_check_was_measured_and_is_to_be_measured_again(tmp_path: Path) -> None:
+    points = [(f"tp2-r{repeat}", f"rag-r{rate}-n40") for repeat in (1, 2) for rate in (2, 4, 8)]
+    found = evidence_of(seeded_run(tmp_path, repeats=2, arms=("pd", "tp2"), doubtful=points))
+    row = next(one for one in found.verdicts if one.workload == "rag")
+    assert "Cannot tell: no point of tp2 counts" in row.sentence
+    assert row.next_measurement and "NAME" not in row.next_measurement
+    assert "pdlab bench --arms pd,tp2 --workload rag --repeats 2" in row.next_measurement
+
+
+def test_beyond_a_rate_at_which_an_arm_broke_no_higher_rate_is_advised(tmp_path: Path) -> None:
+    broke = [(f"tp2-r{repeat}", rate) for repeat in (1, 2, 3) for rate in (4.0, 8.0)]
+    row = evidence_of(rag_run(tmp_path, lambda *_: 6.0, failed=broke)).verdicts[0]
+    assert row.answer == "cannot tell" and "at every rate that can be used" in row.sentence
+    assert row.next_measurement
+    assert row.next_measurement.startswith("no point of tp2 at 4 requests/s can be used; measure it again")
+
+
+# --- figures in a sentence agree with each other -----------------------------------------------------------------
+
+
+def test_the_means_beside_a_ratio_are_of_the_same_repeats(tmp_path: Path) -> None:
+    """pd's third repeat, which tp2 has not, is far off: it is in no figure of the sentence."""
+
+    def tpot(arm: str, repeat: int, rate: float) -> float:
+        return 9.0 if rate > 2 and (arm == "tp2" or repeat == 3) else 6.0
+
+    folder = rag_run(tmp_path, tpot, skip=("tp2-r3",))
+    (row,) = evidence_of(folder).verdicts
+    seen = re.search(r"\(([\d.]+) against ([\d.]+) a second", row.sentence)
+    assert seen and row.effect
+    assert float(seen[1]) / float(seen[2]) == pytest.approx(row.effect, rel=0.02)
+    assert row.repeats == 2
+
+
+def test_a_ratio_that_is_not_that_of_the_means_beside_it_says_so() -> None:
+    found = compare("x", [7.0, 7.1, 7.3], [1.0, 7.0, 7.2])
+    assert words.pair_by_pair(found, 7.13, 5.07) == " in the mean, the ratio pair by pair"
+    assert words.pair_by_pair(compare("x", [7.0, 7.1], [5.0, 5.2]), 7.05, 5.1) == ""
+
+
+@pytest.mark.parametrize("slow", [("pd",), ("tp2",), ("pd", "tp2")], ids=" ".join)
+def test_an_arm_without_a_good_request_serves_none_whichever_it_is(tmp_path: Path, slow: Sequence[str]) -> None:
+    (row,) = evidence_of(rag_run(tmp_path, lambda arm, *_: 20.0 if arm in slow else 6.0)).verdicts
+    wanted = {
+        ("pd",): ("do not use", "tp2 serves 8.0[0-9]? good requests a second, pd none|tp2 serves [78].* pd none"),
+        ("tp2",): ("use", "pd serves .* tp2 none"),
+        ("pd", "tp2"): ("cannot tell", r"neither pd nor tp2 serves a good request \(3 repeats\)"),
+    }[tuple(slow)]
+    assert row.answer == wanted[0] and re.search(wanted[1], row.sentence)
+    assert "100 %" not in row.sentence and "+0 to +0" not in row.sentence
+
+
+@pytest.mark.parametrize("ratio", [1.0004, 1.004, 0.9996, 0.99951, 1 + 1e-9])
+def test_an_end_that_leaves_out_no_effect_is_not_rounded_to_it(ratio: float) -> None:
+    assert float(words.factor_words(ratio)) != 1 and (float(words.factor_words(ratio)) > 1) is (ratio > 1)
+    assert words.factor_words(1.0) == "1"
+
+
+def test_both_ends_of_an_interval_are_in_one_unit() -> None:
+    said = words.support(compare("x", [2.6, 3.4], [1.0, 1.1]))
+    assert re.search(r"interval [\d.]+ to [\d.]+ times", said) and "%" not in said.replace("95 %", "")
+
+
+# --- figures are worked out again as they were judged ------------------------------------------------------------
+
+
+def test_a_verdict_can_be_worked_out_again_where_one_repeat_searched_further_rates(tmp_path: Path) -> None:
+    """The search runs in the last repeat: its rates are no arm's best load, however good they are."""
+    folder = rag_run(
+        tmp_path,
+        lambda arm, _repeat, _rate: 6.0 if arm == "pd" else 6.5,
+        rates=lambda _arm, repeat: (2.0, 4.0, 8.0) if repeat == 3 else (2.0, 4.0),
+    )
+    found = Ledger(folder).explain(verdict_figure("rag", LIMITS))
+    assert found.agrees and found.value is not None
