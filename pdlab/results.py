@@ -14,6 +14,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pdlab.loose import as_bool, as_integer, as_list, as_mapping, as_number, as_rows, as_text
+from pdlab.moments import seconds_between
+from pdlab.plain_text import plain_text
 from pdlab.point_telemetry import (
     BoxTelemetry,
     ClientFigures,
@@ -25,7 +27,8 @@ from pdlab.point_telemetry import (
     limits_of,
 )
 from pdlab.rehearsal import rehearsal_note
-from pdlab.store import PointFiles, RunContents, Stage, plain_text, seconds_between
+from pdlab.run_stages import Stage
+from pdlab.store import PointFiles, RunContents
 
 SCHEMA_VERSION = 1
 

@@ -10,24 +10,22 @@ is named in `RunContents.damaged`, a cut last line of a .jsonl file is left out.
 
 from __future__ import annotations
 
-import errno
-import json
 import os
-import platform
 import re
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
-from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import read_process, started_at
 
+from pdlab.controller import controller_alive, controller_facts
+from pdlab.damaged_files import read_json, read_jsonl, tail
+from pdlab.file_errors import explain
 from pdlab.ledger import sealing
 from pdlab.loose import as_list, as_mapping, as_rows, as_text
+from pdlab.moments import utc_now
+from pdlab.run_stages import Stage, pair_stages
 
 LATEST = "latest"
 RUNNING = "running"
@@ -36,42 +34,14 @@ FAILED = "failed"
 CANCELLED = "cancelled"
 
 POINT_RECORD_PREFIX = "point-"
-LOG_TAIL_BYTES = 64 * 1024
 
-# ANSI escape sequences, then what is left of the control characters but for line ends and tabs.
-_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]|[\x00-\x08\x0b-\x1f\x7f]")
 _RUN_NAME = re.compile(r"\d{8}T\d{6}Z-(?P<id>[0-9a-f]{6})")
-# A controller's clock may be set back a little between the start of its process and of its run.
-_CLOCK_SLACK_S = 5.0
 
 Document = dict[str, Any]
 
 
 class StoreError(Exception):
     """The runs directory or a run cannot be used. The message names the path and what to do about it."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stage of a run. `ended` is None when it never ended, `ok` is None unless it ended."""
-
-    name: str
-    started: float | None
-    ended: float | None = None
-    ok: bool | None = None
-    why: str | None = None
-
-    @property
-    def finished(self) -> bool:
-        """Whether the stage came to an end, good or bad."""
-        return self.ended is not None
-
-    @property
-    def seconds(self) -> float | None:
-        """How long it took; None when one of its two events is missing."""
-        if self.started is None or self.ended is None:
-            return None
-        return max(0.0, self.ended - self.started)
 
 
 @dataclass(frozen=True)
@@ -160,13 +130,13 @@ class RunFolder:
     @property
     def had_manifest(self) -> bool:
         """Whether a manifest was written when the run ended. If there is none now, somebody took it away."""
-        document, _ = _read_json(self.path / layout.RUN)
+        document, _ = read_json(self.path / layout.RUN)
         return bool((document or {}).get("manifest"))
 
     @property
     def run_name(self) -> str:
         """The name that the run was given, wherever its folder lies by now."""
-        document, _ = _read_json(self.path / layout.RUN)
+        document, _ = read_json(self.path / layout.RUN)
         given = as_text((document or {}).get("run")) or ""
         return given if _RUN_NAME.fullmatch(given) else self.name
 
@@ -282,7 +252,7 @@ class RunFolder:
 
     def update(self, **fields: Any) -> None:
         """Change fields of run.json, whole or not at all. Raises StoreError."""
-        document, _ = _read_json(self.path / layout.RUN)
+        document, _ = read_json(self.path / layout.RUN)
         try:
             layout.reopen(str(self.path))
             layout.write_json(str(self.path / layout.RUN), {"run": self.name, **(document or {}), **fields})
@@ -306,7 +276,7 @@ class RunFolder:
 
         A stage that is still open ended here as well, and not well: a failed task skips the stage's own end.
         """
-        events, _ = _read_jsonl(self.path / layout.STAGES)
+        events, _ = read_jsonl(self.path / layout.STAGES)
         try:
             for stage in pair_stages(events):
                 if not stage.finished:
@@ -354,7 +324,7 @@ class RunFolder:
         damaged: list[str] = []
 
         def document(path: Path) -> Document | None:
-            data, fault = _read_json(path)
+            data, fault = read_json(path)
             if fault:
                 damaged.append(f"{path.relative_to(self.path)}: {fault}")
             return data
@@ -366,7 +336,7 @@ class RunFolder:
             data = document(path)
             if data is not None:
                 records[path.stem] = data
-        stage_events, faults = _read_jsonl(self.path / layout.STAGES)
+        stage_events, faults = read_jsonl(self.path / layout.STAGES)
         damaged += [f"{layout.STAGES}: {fault}" for fault in faults]
         points, faults = self._points(plan, records)
         damaged += faults
@@ -378,7 +348,7 @@ class RunFolder:
             stages=pair_stages(stage_events),
             records=records,
             points=points,
-            logs={path.stem: _tail(path) for path in sorted((self.path / layout.LOGS).glob("*.log"))},
+            logs={path.stem: tail(path) for path in sorted((self.path / layout.LOGS).glob("*.log"))},
             files=tuple(sorted(str(path.relative_to(self.path)) for path in self._own_files())),
             damaged=tuple(damaged),
             # A sealed run is over, whichever machine reads it.
@@ -387,7 +357,7 @@ class RunFolder:
 
     def arms_document(self) -> Document | None:
         """arms.json of a run of arms; None for a plain run, or when it cannot be read."""
-        return _read_json(self.path / layout.ARMS)[0]
+        return read_json(self.path / layout.ARMS)[0]
 
     def leg_folders(self) -> list[RunFolder]:
         """The folders of a run of arms' legs, in the order in which they were made; none for a plain run."""
@@ -399,22 +369,22 @@ class RunFolder:
 
         ansible-playbook writes no end: its run is over with its last stage.
         """
-        run, _ = _read_json(self.path / layout.RUN)
+        run, _ = read_json(self.path / layout.RUN)
         run = run or {}
         if run.get("status") in (OK, FAILED, CANCELLED) or controller_alive(run) is False:
             return True
-        events, _ = _read_jsonl(self.path / layout.STAGES)
+        events, _ = read_jsonl(self.path / layout.STAGES)
         stages = pair_stages(events)
         by_playbook = as_list(run.get("command"))[:1] == ["ansible-playbook"]
         return by_playbook and bool(stages) and stages[-1].name == "report" and all(one.finished for one in stages)
 
     def run_document(self) -> Document:
         """run.json alone; empty when it cannot be read."""
-        return _read_json(self.path / layout.RUN)[0] or {}
+        return read_json(self.path / layout.RUN)[0] or {}
 
     def plan_document(self) -> Document:
         """plan.json alone; empty when it cannot be read."""
-        return _read_json(self.path / layout.PLAN)[0] or {}
+        return read_json(self.path / layout.PLAN)[0] or {}
 
     def held_by(self) -> int | None:
         """PID of the process that writes this run now; None when it has ended, or nobody here can know."""
@@ -438,7 +408,7 @@ class RunFolder:
 
     def read_samples(self, label: str) -> list[Document]:
         """What engine, router and box said over time during one point; empty when nothing was kept."""
-        return _read_jsonl(self.samples_path(label))[0]
+        return read_jsonl(self.samples_path(label))[0]
 
     def _own_files(self) -> list[Path]:
         """The run's files for a reader, without ansible-runner's thousands."""
@@ -466,7 +436,7 @@ class RunFolder:
         labels = dict.fromkeys([*planned, *recorded, *raw_labels])
         points, damaged = [], []
         for label in labels:
-            lines, faults = _read_jsonl(self.raw_path(label))
+            lines, faults = read_jsonl(self.raw_path(label))
             damaged += [f"{layout.BENCH}/{label}.jsonl: {fault}" for fault in faults]
             # The client appends: the last line is the measurement.
             raw = lines[-1] if lines else None
@@ -490,164 +460,3 @@ def _begun(command: Sequence[str], inventory: str, rehearsal: bool | None, pdlab
         "exit_code": None,
         "why": None,
     }
-
-
-def utc_now() -> str:
-    """This moment in UTC, ISO 8601 to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def controller_facts() -> Document:
-    """What run.json keeps about the controller: its host, process and versions."""
-    try:
-        ansible_core = version("ansible-core")
-    except PackageNotFoundError:
-        ansible_core = "unknown"
-    return {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "python": platform.python_version(),
-        "ansible_core": ansible_core,
-    }
-
-
-def controller_alive(run: Mapping[str, Any]) -> bool | None:
-    """Whether the process that writes this run still lives; None when this host cannot know.
-
-    A PID is taken for another process's when that one started after the run did (PIDs are soon reused in containers).
-    """
-    controller = as_mapping(run.get("controller"))
-    pid = controller.get("pid")
-    if controller.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
-        return None
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    process = read_process(pid)
-    if process is not None and process.state in "ZX":
-        return False
-    began = started_at(pid)
-    started = _epoch(run.get("started"))
-    return not (began is not None and started is not None and began > started + _CLOCK_SLACK_S)
-
-
-def plain_text(text: str) -> str:
-    """Text of a log or an answer without colours and other control codes, which would act on a reader's terminal."""
-    return _CONTROL.sub("", text)
-
-
-def pair_stages(events: Sequence[Mapping[str, Any]]) -> tuple[Stage, ...]:
-    """Turn start and end events into stages, in the order in which they began.
-
-    A stage that starts again while it is open leaves the first one unfinished; an end without a start is kept.
-    """
-    stages: list[Stage] = []
-    for event in events:
-        name, at = str(event.get("stage")), event.get("time")
-        if not isinstance(at, int | float):
-            continue
-        if event.get("event") == "start":
-            stages.append(Stage(name, float(at)))
-        elif event.get("event") == "end":
-            why = event.get("why")
-            unfinished = [i for i, stage in enumerate(stages) if stage.name == name and not stage.finished]
-            index = unfinished[-1] if unfinished else None
-            started = stages[index].started if index is not None else None
-            done = Stage(name, started, float(at), bool(event.get("ok")), str(why) if why else None)
-            if index is None:
-                stages.append(done)
-            else:
-                stages[index] = done
-    return tuple(stages)
-
-
-def _read_json(path: Path) -> tuple[Document | None, str | None]:
-    """The JSON object in a file and what is wrong with it; (None, None) when there is no file."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-    except FileNotFoundError:
-        return None, None
-    # These words stand in the report: neither a path of this machine nor the words of one Python version.
-    except OSError as error:
-        return None, f"cannot be read ({error.strerror})"
-    except (ValueError, RecursionError):
-        return None, "cannot be read (no JSON)"
-    if not isinstance(data, dict):
-        return None, f"holds a {type(data).__name__}, not an object"
-    return data, None
-
-
-def _read_jsonl(path: Path) -> tuple[list[Document], list[str]]:
-    """The objects of a JSON-lines file and its faults. A cut last line is what a dying writer leaves: no fault."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return [], []
-    except OSError as error:
-        return [], [f"cannot be read ({error.strerror})"]
-    lines, faults = [], []
-    rows = text.split("\n")
-    for number, row in enumerate(rows, start=1):
-        if not row.strip():
-            continue
-        try:
-            data = json.loads(row)
-        except (ValueError, RecursionError):
-            if number < len(rows):
-                faults.append(f"line {number} is not JSON")
-            continue
-        if isinstance(data, dict):
-            lines.append(data)
-        else:
-            faults.append(f"line {number} is no object")
-    return lines, faults
-
-
-def _tail(path: Path) -> str:
-    """The last part of a text file, from the start of a line; empty when it cannot be read."""
-    try:
-        with path.open("rb") as stream:
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, size - LOG_TAIL_BYTES))
-            data = stream.read()
-    except OSError:
-        return ""
-    text = data.decode("utf-8", errors="replace")
-    return plain_text(text.split("\n", 1)[-1] if size > LOG_TAIL_BYTES else text)
-
-
-def _epoch(moment: object) -> float | None:
-    """An ISO 8601 time as Unix seconds; None when it is none."""
-    if not isinstance(moment, str):
-        return None
-    try:
-        parsed = datetime.fromisoformat(moment)
-    except ValueError:
-        return None
-    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
-
-
-_CURES = {
-    errno.EACCES: "make it writable for this user, or name another directory",
-    errno.EPERM: "make it writable for this user, or name another directory",
-    errno.EROFS: "the file system is mounted read-only: name a directory on another one, or mount it read-write",
-    errno.ENOSPC: "the file system is full: free space there (`df -h` shows it), or name another directory",
-    errno.EDQUOT: "this user's disk quota is used up: free space, or name another directory",
-    errno.ENOTDIR: "a file is in the way: move it, or name another directory",
-    errno.EEXIST: "a file is in the way: move it, or name another directory",
-}
-
-
-def explain(action: str, path: Path, error: OSError) -> str:
-    """One line: what could not be done, where, why, and what to do."""
-    cure = _CURES.get(error.errno or 0, "check the path and its permissions, or name another directory")
-    return f"cannot {action} {path.absolute()}: {error.strerror or error}; {cure}"
-
-
-def seconds_between(started: object, ended: object) -> float | None:
-    """Seconds between two ISO times of run.json; None when one is missing."""
-    first, last = _epoch(started), _epoch(ended)
-    return None if first is None or last is None else max(0.0, last - first)

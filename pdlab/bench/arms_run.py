@@ -22,9 +22,10 @@ from pdlab.bench.schedule import PlannedLeg, minutes, remaining, seconds_left
 from pdlab.bench.search import search
 from pdlab.exit_codes import Exit
 from pdlab.failures import failure_lines
+from pdlab.moments import seconds_between
 from pdlab.runner import Cancellation, PlaybookOptions, end_playbooks
 from pdlab.session import Session, Step, cancelled_by_signals, end_jobs
-from pdlab.store import CANCELLED, FAILED, OK, RunFolder, seconds_between
+from pdlab.store import CANCELLED, FAILED, OK, RunFolder
 
 LEG_TAGS = "preflight,deploy,ready,verify,benchmark,report"
 RESTORE_TAGS = "preflight,deploy,ready"

@@ -12,7 +12,8 @@ from pdlab.evidence.build import build_evidence
 from pdlab.evidence.legs import legs_of
 from pdlab.export import llm_d, table
 from pdlab.export.table import ExportError
-from pdlab.store import RunFolder, explain
+from pdlab.file_errors import explain
+from pdlab.store import RunFolder
 
 FORMATS = ("csv", "json", "parquet", "llm-d")
 

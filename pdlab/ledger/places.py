@@ -12,12 +12,13 @@ from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
 
+from pdlab.file_errors import explain
 from pdlab.ledger import sealing
 from pdlab.ledger.explained import Source, State
 from pdlab.ledger.json_place import Key, key_words, line_of
 from pdlab.ledger.manifest import ManifestError, encoded
 from pdlab.loose import as_mapping, as_rows
-from pdlab.store import POINT_RECORD_PREFIX, RunFolder, StoreError, explain
+from pdlab.store import POINT_RECORD_PREFIX, RunFolder, StoreError
 
 
 class Places:

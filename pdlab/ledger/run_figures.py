@@ -8,7 +8,7 @@ from pdlab.ledger.json_place import Key
 from pdlab.ledger.places import Places
 from pdlab.ledger.point_figures import UnknownFieldError, at
 from pdlab.loose import as_number
-from pdlab.store import seconds_between
+from pdlab.moments import seconds_between
 
 # First part of a field of results.Report -> the record that it is read from.
 RECORDS = {"oracle": "oracle", "kv_transfer": "kv_transfer", "answers": "answers", "stability": "stability"}

@@ -9,10 +9,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pdlab.file_errors import explain
 from pdlab.ledger import sealing
 from pdlab.ledger.made_by import differences, made_by
 from pdlab.ledger.manifest import FileEntry, Manifest, ManifestError, entries
-from pdlab.store import RunFolder, StoreError, explain
+from pdlab.store import RunFolder, StoreError
 
 SCHEMA_VERSION = 1
 

@@ -14,8 +14,9 @@ from pdlab.evidence.build import build_evidence
 from pdlab.evidence.legs import Leg
 from pdlab.evidence.model import Evidence
 from pdlab.evidence.side_by_side import legs_side_by_side
+from pdlab.file_errors import explain
 from pdlab.report import html, read_samples
-from pdlab.store import RunFolder, StoreError, explain
+from pdlab.store import RunFolder, StoreError
 
 # Where the page goes when nobody says.
 PAGE = Path("comparison.html")

@@ -21,6 +21,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import repla
 
 from pdlab import results
 from pdlab.evidence.model import Evidence
+from pdlab.file_errors import explain
 from pdlab.loose import as_rows
 from pdlab.report import formatting
 from pdlab.report.headline import headline
@@ -29,7 +30,7 @@ from pdlab.report.markdown_text import fenced, table, text
 from pdlab.report.next_steps import next_steps
 from pdlab.report.workloads import load, workload
 from pdlab.results import Point, Report
-from pdlab.store import RunContents, StoreError, explain
+from pdlab.store import RunContents, StoreError
 
 HEADING = """# Findings
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from pdlab.store import plain_text
+from pdlab.plain_text import plain_text
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 

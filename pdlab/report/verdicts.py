@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pdlab.loose import as_rows, as_text
-from pdlab.store import plain_text
+from pdlab.plain_text import plain_text
 
 _ORDER = {"veto": 0, "warn": 1, "info": 2}
 

@@ -18,8 +18,9 @@ from typing import Any
 from ansible_collections.pdlab.pdlab.plugins.module_utils import command_line
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
 
+from pdlab.moments import utc_now
 from pdlab.results import percentile
-from pdlab.store import RunFolder, utc_now
+from pdlab.store import RunFolder
 
 ROOT = "/home/lab/.pdlab"
 HOST = "localhost"

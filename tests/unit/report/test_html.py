@@ -23,7 +23,8 @@ from pdlab.report.baseline import load_baselines
 from pdlab.report.markdown import section
 from pdlab.report.next_steps import next_steps
 from pdlab.results import build_report
-from pdlab.store import PointFiles, RunContents, RunFolder, Stage
+from pdlab.run_stages import Stage
+from pdlab.store import PointFiles, RunContents, RunFolder
 from pdlab.tables import plain, plan_details, plan_table, results_table, stage_table, verdict_table
 from tests.unit.report import run_folder_factory as factory
 

@@ -23,7 +23,8 @@ from pdlab.results import (
     schemas,
     verdict,
 )
-from pdlab.store import PointFiles, RunContents, RunFolder, Stage
+from pdlab.run_stages import Stage
+from pdlab.store import PointFiles, RunContents, RunFolder
 from tests.unit.report import run_folder_factory as factory
 
 

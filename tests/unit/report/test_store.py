@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
 
-from pdlab.store import RunFolder, StoreError, controller_alive, pair_stages
+from pdlab.controller import controller_alive
+from pdlab.run_stages import pair_stages
+from pdlab.store import RunFolder, StoreError
 from pdlab.topology import Plan
 from tests.unit.report import run_folder_factory as factory
 
