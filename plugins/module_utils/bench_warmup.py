@@ -121,16 +121,16 @@ def through_router(base_url: str, requests: int, at_once: int, output_tokens: in
     }
 
 
-def flush(workers: Sequence[Mapping[str, Any]], patience_s: float = FLUSH_TIMEOUT_S) -> list[str]:
+def flush(workers: Sequence[Mapping[str, Any]], patience_s: float | None = None) -> list[str]:
     """Empty every worker's prefix cache; one sentence for each that would not.
 
     Each worker is asked itself: a router may answer before its workers did (sglang#27612). One that refuses, because it
-    is not idle, is asked again for `patience_s`.
+    is not idle, is asked again for `patience_s`, FLUSH_TIMEOUT_S when it is None.
     """
 
     def one(worker: Mapping[str, Any]) -> str | None:
         url = f"{worker['url'].rstrip('/')}/flush_cache?timeout={FLUSH_TIMEOUT_S:g}"
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + (FLUSH_TIMEOUT_S if patience_s is None else patience_s)
         while True:
             reply = http_json.post(url, timeout_s=FLUSH_TIMEOUT_S + 5)
             # An engine that does not wait itself (0.5.17) refuses while its last request is still on its way out.

@@ -24,7 +24,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.flushes = True
         self.broken = False
         self.in_flight = self.most_in_flight = 0
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
     def url(self) -> str:
