@@ -28,9 +28,21 @@ HERE = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
 # Where the tests' own files lie on a host.
 ON_HOST = "/opt/pdlab-tests"
-# Each test takes ports of its own, so that one that failed cannot spoil the next.
-# Below what the kernel hands out by itself, so that no connection of anybody has one of them at the time.
-_ports = itertools.count(10000 + (os.getpid() % 500) * 20)
+
+
+def first_port() -> int:
+    """Where this worker's ports begin: each test takes ports of its own, so that one that failed cannot spoil the next.
+
+    Below what the kernel hands out by itself, so that no connection of anybody has one of them at the time. A run has
+    500 of them, which its workers share.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    return 10000 + run % 20 * 500 + worker * (500 // workers)
+
+
+_ports = itertools.count(first_port())
 
 
 @dataclass

@@ -30,7 +30,9 @@ prefix=$bed-host
 state=/run/$bed-testbed
 bridge=${bed}br
 pair=${bed}v
-net=${PDLAB_TESTBED_NET:-10.79.$(($(printf %s "$bed" | cksum | cut -d' ' -f1) % 250))}
+place=$(printf %s "$bed" | cksum | cut -d' ' -f1)
+# One of 16000 networks: beds that stand side by side hardly ever share one.
+net=${PDLAB_TESTBED_NET:-10.$((64 + place / 250 % 64)).$((place % 250))}
 nodes=${PDLAB_TESTBED_NODES:-2}
 base=${PDLAB_TESTBED_BASE:-/}
 read -ra binds <<<"${PDLAB_TESTBED_BIND:-}"
