@@ -9,7 +9,8 @@ from rich.markup import escape
 from pdlab.exit_codes import Exit
 from pdlab.report import write_report
 from pdlab.report.next_steps import next_steps
-from pdlab.results import build_report, verdict
+from pdlab.results.build import build_report
+from pdlab.results.outcome import verdict
 from pdlab.store import RunContents, RunFolder
 from pdlab.tables import results_table, stage_table
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pdlab.results import build_report
+from pdlab.results.build import build_report
 from pdlab.store import RunFolder
 
 

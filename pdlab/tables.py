@@ -23,7 +23,8 @@ from pdlab.rehearsal import rehearsal_note
 from pdlab.report import formatting
 from pdlab.report.verdicts import Verdict, verdicts
 from pdlab.report.workloads import load, workloads
-from pdlab.results import SAMPLES_NEEDED, Point, Report
+from pdlab.results.latency import SAMPLES_NEEDED
+from pdlab.results.model import Point, Report
 
 if TYPE_CHECKING:
     from pdlab.dry_run import DryRun

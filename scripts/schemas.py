@@ -13,9 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pdlab import explanation, preflight, results, status, topology
+from pdlab import explanation, preflight, status, topology
 from pdlab.export import table
 from pdlab.ledger import explained, manifest, verify
+from pdlab.results import model as results
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "schemas"
 

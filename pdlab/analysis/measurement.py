@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
-from pdlab.results import Point
+from pdlab.results.model import Point
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pdlab.analysis.laws import little
 from pdlab.analysis.measurement import Measurement
-from pdlab.results import SAMPLES_NEEDED, supported
+from pdlab.results.latency import SAMPLES_NEEDED, supported
 
 PROMPTS_PER_CONCURRENCY = 5
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pdlab.evidence.model import LimitSet, Load
 from pdlab.loose import as_mapping, as_rows, as_text
-from pdlab.results import Point
+from pdlab.results.model import Point
 
 DEFAULT_WORKLOAD = "default"
 

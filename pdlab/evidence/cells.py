@@ -13,7 +13,7 @@ from pdlab.evidence.asked import asked_of
 from pdlab.evidence.legs import Leg
 from pdlab.evidence.measured import servers_of
 from pdlab.evidence.model import Cell, Interval, LimitSet, Load, PointRow
-from pdlab.results import Latency, Point
+from pdlab.results.model import Latency, Point
 
 RATES = ("output_tok_s", "peak_output_tok_s", "total_tok_s", "request_s", "mean_concurrency")
 LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")

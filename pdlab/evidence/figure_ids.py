@@ -14,7 +14,7 @@ An id is some parts with colons between them:
     verdict:WORKLOAD:LIMITS                   the effect of a verdict
 
 LOAD is c16 (requests in flight) or r4 (requests per second), LIMITS is ttft2000-tpot6-e2e9000 (ms; only those that are
-set) or none. FIELD is a path into results.Point (or results.Report for `run`), its steps joined by dots.
+set) or none. FIELD is a path into Point (or Report for `run`; pdlab/results/model.py), its steps joined by dots.
 
 An id holds letters, digits and .:_-% alone, and does not begin with a dash. So it is the same inside an HTML attribute,
 as an unquoted word of a shell, and on a terminal. Anything else in a name is percent-encoded (RFC 3986, as UTF-8).

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from pdlab.analysis.measurement import Measurement
 from pdlab.evidence.measured import arm_of, measurements
-from pdlab.results import Report, build_report
+from pdlab.results.build import build_report
+from pdlab.results.model import Report
 from pdlab.store import RunContents, RunFolder
 
 _LEG_NAME = re.compile(r"(?P<order>\d+)-(?P<arm>.+)-r(?P<repeat>\d+)")

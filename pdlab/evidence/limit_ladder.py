@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pdlab.analysis.rate_search import WANTED_SHARE
 from pdlab.evidence.cells import Sample
 from pdlab.evidence.model import LimitSet, Load
-from pdlab.results import percentile
+from pdlab.results.latency import percentile
 
 STEPS = 4
 

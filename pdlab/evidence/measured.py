@@ -9,7 +9,8 @@ from typing import Any
 
 from pdlab.analysis.measurement import KvFacts, Measurement, Requests, Servers, from_point
 from pdlab.loose import as_integer, as_list, as_mapping, as_number, as_rows, as_text
-from pdlab.results import Point, Report, build_report
+from pdlab.results.build import build_report
+from pdlab.results.model import Point, Report
 from pdlab.store import PointFiles, RunContents
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pdlab.results import Point
+from pdlab.results.model import Point
 
 SCHEMA_VERSION = 1
 

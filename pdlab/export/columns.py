@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from pdlab.results import Point
+from pdlab.results.model import Point
 
 Kind = Literal["text", "integer", "number", "boolean", "json"]
 
@@ -99,7 +99,7 @@ _UNITS = {
 
 @functools.cache
 def columns() -> tuple[Column, ...]:
-    """All columns in order: where the point stands, then every field of results.Point."""
+    """All columns in order: where the point stands, then every field of Point (pdlab/results/model.py)."""
     return (*PLACE, *_of_model(Point, ""))
 
 

@@ -19,7 +19,8 @@ from pdlab.evidence.legs import Leg
 from pdlab.evidence.model import Evidence, PointRow
 from pdlab.export.llm_d_stack import arguments, client_version, stack
 from pdlab.loose import as_integer, as_list, as_mapping, as_number
-from pdlab.results import PERCENTILES, Latency, percentile, supported
+from pdlab.results.latency import PERCENTILES, percentile, supported
+from pdlab.results.model import Latency
 from pdlab.store import PointFiles
 
 VERSION = "0.2"

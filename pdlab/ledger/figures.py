@@ -24,7 +24,7 @@ from pdlab.ledger.places import Places
 from pdlab.ledger.point_figures import PER_GPU, UnknownFieldError, goodput_figure, point_figure
 from pdlab.ledger.run_figures import run_figure
 from pdlab.ledger.time_figures import time_figure, time_ids
-from pdlab.results import Point
+from pdlab.results.model import Point
 from pdlab.store import RunFolder
 
 

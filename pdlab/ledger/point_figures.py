@@ -14,9 +14,9 @@ from pdlab.ledger.json_place import Key
 from pdlab.ledger.places import Places
 from pdlab.ledger.sampled_figures import sampled_figure
 from pdlab.loose import as_integer, as_list, as_mapping, as_number, as_rows
-from pdlab.results import PERCENTILES, supported
+from pdlab.results.latency import PERCENTILES, supported
 
-# Field of results.Point -> key of the benchmark client's line (sglang/benchmark/serving.py, 0.5.23).
+# Field of Point (results/model.py) -> key of the benchmark client's line (sglang/benchmark/serving.py, 0.5.23).
 RATES = {
     "output_tok_s": "output_throughput",
     "peak_output_tok_s": "max_output_tokens_per_s",

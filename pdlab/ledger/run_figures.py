@@ -10,7 +10,7 @@ from pdlab.ledger.point_figures import UnknownFieldError, at
 from pdlab.loose import as_number
 from pdlab.moments import seconds_between
 
-# First part of a field of results.Report -> the record that it is read from.
+# First part of a field of Report (results/model.py) -> the record that it is read from.
 RECORDS = {"oracle": "oracle", "kv_transfer": "kv_transfer", "answers": "answers", "stability": "stability"}
 OF_RUN = ("started", "ended", "exit_code", "why", "inventory", "pdlab_version")
 

@@ -18,7 +18,7 @@ from pdlab.ledger.json_place import Key
 from pdlab.ledger.places import Places
 from pdlab.loose import as_mapping, as_number, as_rows
 
-# Field of results.EngineFigures -> the role whose servers are summed, and the metric.
+# Field of EngineFigures (point_telemetry.py) -> the role whose servers are summed, and the metric.
 GAUGES = {
     "prefill_bootstrap": ("prefill", "num_prefill_bootstrap_queue_reqs"),
     "prefill_waiting": ("prefill", "num_queue_reqs"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pdlab.results import Report
+from pdlab.results.model import Report
 from pdlab.store import RunFolder
 
 if TYPE_CHECKING:

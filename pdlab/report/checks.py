@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pdlab.evidence.model import Evidence, PointRow
-from pdlab.results import Check
+from pdlab.results.model import Check
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pdlab.evidence.cells import PER_GPU
 from pdlab.evidence.figure_ids import cell_figure, point_figure
 from pdlab.evidence.model import Cell, Interval
 from pdlab.report import formatting
-from pdlab.results import Latency, Point
+from pdlab.results.model import Latency, Point
 
 LATENCIES = (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("E2E", "e2e_ms"))
 PARTS = ("mean", "p50", "p90", "p95", "p99", "max")

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from pdlab import results
 from pdlab.evidence.model import Evidence
-from pdlab.results import Report
+from pdlab.results.model import Report
+from pdlab.results.outcome import verdict
 
 
 def headline(report: Report, evidence: Evidence | None) -> str:
     """A run of arms that passed is told by its legs, since it has no stages of its own; all else by its stages."""
     if evidence is None or len(evidence.legs) < 2 or not report.ok:
-        return results.verdict(report)
+        return verdict(report)
     good = sum(leg.ok for leg in evidence.legs)
     requested = sum(row.point.requested or 0 for row in evidence.points)
     completed = sum(row.point.completed or 0 for row in evidence.points)

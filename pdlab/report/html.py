@@ -30,7 +30,7 @@ from pdlab.report.run_view import LegView, engine_key, grouped, leg_view, prefli
 from pdlab.report.topology_drawing import drawing
 from pdlab.report.topology_view import topology_view
 from pdlab.report.workloads import workload
-from pdlab.results import SAMPLES_NEEDED
+from pdlab.results.latency import SAMPLES_NEEDED
 
 # How the quantities of verdicts are called.
 VERDICT_QUANTITIES = {

@@ -19,7 +19,6 @@ from pathlib import Path
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
 from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import replace_bytes
 
-from pdlab import results
 from pdlab.evidence.model import Evidence
 from pdlab.file_errors import explain
 from pdlab.loose import as_rows
@@ -29,7 +28,8 @@ from pdlab.report.markdown_evidence import evidence_blocks
 from pdlab.report.markdown_text import fenced, table, text
 from pdlab.report.next_steps import next_steps
 from pdlab.report.workloads import load, workload
-from pdlab.results import Point, Report
+from pdlab.results.build import build_report
+from pdlab.results.model import Point, Report
 from pdlab.store import RunContents, StoreError
 
 HEADING = """# Findings
@@ -43,7 +43,7 @@ _MARK = re.compile(r"^<!-- pdlab run (?P<run>\S+) (?P<edge>begin|end) -->\r?(?:\
 
 def section(contents: RunContents, report: Report | None = None, evidence: Evidence | None = None) -> str:
     """One run's section without its comment lines. `evidence`: what its legs show. Pure."""
-    report = report or results.build_report(contents)
+    report = report or build_report(contents)
     title = f"## {'REHEARSAL: ' if report.rehearsal else ''}{text(report.run)}"
     blocks = [title, f"**{text(headline(report, evidence))}**"]
     if report.rehearsal_note:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pdlab.loose import as_mapping, as_rows, as_text
-from pdlab.results import Report
+from pdlab.results.model import Report
 from pdlab.store import RunContents
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pdlab.evidence.legs import Leg
 from pdlab.loose import as_list, as_mapping
 from pdlab.report import formatting
-from pdlab.results import Report
+from pdlab.results.model import Report
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pdlab.evidence.figure_ids import cell_figure, time_figure
 from pdlab.evidence.model import Cell, PointRow
 from pdlab.report.loads import load_key
-from pdlab.results import Point
+from pdlab.results.model import Point
 
 QUEUE, PREFILL, TRANSFER, DECODE, UNKNOWN = "queue", "prefill", "transfer", "decode", "unknown"
 PARTS = (QUEUE, PREFILL, TRANSFER, DECODE, UNKNOWN)

@@ -13,7 +13,7 @@ from pdlab.loose import as_list, as_mapping, as_number, as_rows, as_text
 from pdlab.report import formatting
 from pdlab.report.next_steps import endpoint
 from pdlab.report.verdicts import Verdict, verdicts
-from pdlab.results import Report
+from pdlab.results.model import Report
 from pdlab.store import RunContents
 
 LOG_LINES = 60

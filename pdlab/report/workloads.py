@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pdlab.results import Point
+from pdlab.results.model import Point
 
 
 def workloads(points: Sequence[Point]) -> dict[str, list[Point]]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pdlab.evidence.model import LimitSet, Load
 from pdlab.report.charts.plot import ArmLooks, Chart, Spec, layout, shown, title
 from pdlab.report.loads import axis_words, load_value, load_words
-from pdlab.results import percentile
+from pdlab.results.latency import percentile
 
 # Requests of all repeats that count, in ms, by arm and load.
 Values = Mapping[tuple[str, Load], Sequence[float]]

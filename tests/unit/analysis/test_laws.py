@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pdlab.analysis.laws import decoding, e2e_ms, in_flight, little, occupancy
 from pdlab.analysis.measurement import Servers, from_point, mean_length
 from pdlab.analysis.refusal import RefusedError
-from pdlab.results import Latency, Point
+from pdlab.results.model import Latency, Point
 from tests.unit.analysis.points import h200, point
 
 times = st.floats(0.1, 1e5)

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
 
-from pdlab.results import percentile
+from pdlab.results.latency import percentile
 from pdlab.store import RunFolder
 from tests.unit.report import run_folder_factory as factory
 

@@ -11,7 +11,7 @@ from pdlab.evidence.build import build_evidence
 from pdlab.evidence.legs import legs_of
 from pdlab.evidence.model import Evidence
 from pdlab.report.headline import headline
-from pdlab.results import build_report
+from pdlab.results.build import build_report
 from pdlab.store import RunFolder
 
 RUN = Path(__file__).parents[3] / "docs" / "evidence" / "h200x2" / "rag-repeats"

@@ -19,7 +19,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import command_line
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
 
 from pdlab.moments import utc_now
-from pdlab.results import percentile
+from pdlab.results.latency import percentile
 from pdlab.store import RunFolder
 
 ROOT = "/home/lab/.pdlab"

@@ -22,7 +22,7 @@ from pdlab.report import page as whole_page
 from pdlab.report.baseline import load_baselines
 from pdlab.report.markdown import section
 from pdlab.report.next_steps import next_steps
-from pdlab.results import build_report
+from pdlab.results.build import build_report
 from pdlab.run_stages import Stage
 from pdlab.store import PointFiles, RunContents, RunFolder
 from pdlab.tables import plain, plan_details, plan_table, results_table, stage_table, verdict_table

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from pdlab.report.next_steps import curl_line, next_steps
-from pdlab.results import build_report
+from pdlab.results.build import build_report
 from pdlab.store import RunFolder
 from tests.unit.report import run_folder_factory as factory
 

@@ -13,7 +13,8 @@ from pdlab import tables
 from pdlab.analysis.measurement import Servers, from_point
 from pdlab.point_telemetry import box_telemetry, client_figures, engine_figures, limits_of
 from pdlab.report import markdown
-from pdlab.results import Point, build_report
+from pdlab.results.build import build_report
+from pdlab.results.model import Point
 from tests.unit.report import run_folder_factory as factory
 
 ENGINE = {

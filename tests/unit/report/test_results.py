@@ -12,17 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pdlab.results import (
-    SAMPLES_NEEDED,
-    Latency,
-    Report,
-    build_report,
-    latencies,
-    latency_of,
-    percentile,
-    schemas,
-    verdict,
-)
+from pdlab.results.build import build_report
+from pdlab.results.latency import SAMPLES_NEEDED, latencies, latency_of, percentile
+from pdlab.results.model import Latency, Report, schemas
+from pdlab.results.outcome import verdict
 from pdlab.run_stages import Stage
 from pdlab.store import PointFiles, RunContents, RunFolder
 from tests.unit.report import run_folder_factory as factory

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pdlab.results import build_report
+from pdlab.results.build import build_report
 from pdlab.runner import Outcome, TaskResult
 from pdlab.status import PartState, ServiceState, Status, build_status
 from pdlab.store import RunFolder
