@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pdlab.evidence import figure_ids as ids
+from pdlab.evidence import row_ids
 from pdlab.evidence.model import Arm, Cell, Evidence, Interval, LimitSet, Load, PointRow, RateRow, VerdictRow
 from pdlab.ledger.explained import Explained, Value
 
@@ -28,7 +29,9 @@ def cell_figure(evidence: Evidence, figure: ids.CellFigure, explain: Of) -> Expl
     """The mean over the repeats of one arm that count."""
     cell = find_cell(evidence, figure.arm, figure.workload, figure.load)
     if cell is None or figure.field not in cell.figures:
-        raise NoFigureError(f"there is no {figure}; {_some(cell_ids(evidence, cell))}")
+        raise NoFigureError(
+            f"there is no {figure}; {_some(row_ids.cell_ids(evidence.cells if cell is None else [cell]))}"
+        )
     rows = [row for row in evidence.points if row.id in cell.points]
     inputs = [explain(ids.point_figure(row.leg, row.point.label, figure.field)) for row in rows]
     shown = cell.figures[figure.field]
@@ -53,7 +56,7 @@ def compare_figure(evidence: Evidence, figure: ids.CompareFigure, explain: Of) -
     )
     row = next(found, None)
     if row is None:
-        raise NoFigureError(f"there is no {figure}; {_some(comparison_ids(evidence))}")
+        raise NoFigureError(f"there is no {figure}; {_some(row_ids.comparison_ids(evidence))}")
     pairs = _pairs(evidence, figure)
     inputs = [explain(ids.point_figure(one.leg, one.point.label, figure.quantity)) for pair in pairs for one in pair]
     a, b = ([one.value for one in inputs[side::2]] for side in (0, 1))
@@ -81,7 +84,7 @@ def rate_figure(evidence: Evidence, figure: ids.RateFigure, explain: Of) -> Expl
     """Where attainment crosses the share, on a line between the last rate that keeps and the first that does not."""
     row = find_rate(evidence, figure.arm, figure.workload, figure.limits)
     if row is None:
-        raise NoFigureError(f"there is no {figure}; {_some(rate_ids(evidence))}")
+        raise NoFigureError(f"there is no {figure}; {_some(row_ids.rate_ids(evidence))}")
     points = [
         point
         for point in evidence.points
@@ -116,12 +119,10 @@ def winner_figure(evidence: Evidence, figure: ids.WinnerFigure, explain: Of) -> 
         None,
     )
     if cell is None or (figure.arm is not None and figure.arm not in cell.goodput):
-        raise NoFigureError(f"there is no {figure}; {_some(winner_ids(evidence))}")
+        raise NoFigureError(f"there is no {figure}; {_some(row_ids.winner_ids(evidence))}")
     where = f"{figure.workload} at {ids.load_word(figure.load)}, limits {ids.limits_word(figure.limits)}"
     if figure.arm is None:
-        inputs = [
-            explain(ids.winner_figure(figure.workload, figure.load, figure.limits, arm)) for arm in sorted(cell.goodput)
-        ]
+        inputs = [explain(row_ids.winner_id(cell, arm)) for arm in sorted(cell.goodput)]
         # A winner is judged from the intervals between arms, not from means alone.
         return Explained(
             id=str(figure),
@@ -154,7 +155,7 @@ def verdict_figure(evidence: Evidence, figure: ids.VerdictFigure, explain: Of) -
     found = (one for one in evidence.verdicts if (one.workload, one.limits) == (figure.workload, figure.limits))
     row = next(found, None)
     if row is None:
-        raise NoFigureError(f"there is no {figure}; {_some(verdict_ids(evidence))}")
+        raise NoFigureError(f"there is no {figure}; {_some(row_ids.verdict_ids(evidence))}")
     more: dict[str, Value] = {"answer": row.answer, "low": row.low, "high": row.high, "repeats": row.repeats}
     inputs: list[Explained] = []
     if row.effect is None:
@@ -172,36 +173,6 @@ def verdict_figure(evidence: Evidence, figure: ids.VerdictFigure, explain: Of) -
         formula=formula,
         inputs=inputs,
     )
-
-
-def cell_ids(evidence: Evidence, cell: Cell | None = None) -> list[str]:
-    """The ids of all cells' figures, or of one cell's."""
-    cells = evidence.cells if cell is None else [cell]
-    return [ids.cell_figure(one.arm, one.workload, one.load, field) for one in cells for field in one.figures]
-
-
-def comparison_ids(evidence: Evidence) -> list[str]:
-    """The ids of all comparisons."""
-    return [ids.compare_figure(row.workload, row.load, row.quantity, row.a, row.b) for row in evidence.comparisons]
-
-
-def rate_ids(evidence: Evidence) -> list[str]:
-    """The ids of all highest rates."""
-    return [ids.rate_figure(row.arm, row.workload, row.limits) for row in evidence.rates]
-
-
-def winner_ids(evidence: Evidence) -> list[str]:
-    """The ids of all winners, and of each arm's goodput there."""
-    return [
-        ids.winner_figure(cell.workload, cell.load, cell.limits, arm)
-        for cell in evidence.winners
-        for arm in (None, *cell.goodput)
-    ]
-
-
-def verdict_ids(evidence: Evidence) -> list[str]:
-    """The ids of all verdicts."""
-    return [ids.verdict_figure(row.workload, row.limits) for row in evidence.verdicts]
 
 
 def find_cell(evidence: Evidence, arm: str, workload: str, load: Load) -> Cell | None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pdlab.analysis.goodput import Limits, goodput
 from pdlab.analysis.refusal import RefusedError
 from pdlab.evidence import figure_ids as ids
+from pdlab.evidence import row_ids
 from pdlab.evidence.build import build_evidence
 from pdlab.evidence.cells import figures_of
 from pdlab.evidence.legs import Leg, legs_of
@@ -69,16 +70,13 @@ class Ledger:
 
     def every_id(self) -> Iterator[str]:
         """The id of every figure of the evidence that has a value."""
-        for row in self.evidence.points:
-            plan = self.legs[row.leg].contents.plan or {}
-            for field in figures_of(row.point, servers_of(plan).gpus):
-                yield ids.point_figure(row.leg, row.point.label, field)
-        yield from derived.cell_ids(self.evidence)
+        yield from row_ids.point_ids(self.evidence, lambda row: self._gpus(row.leg))
+        yield from row_ids.cell_ids(self.evidence.cells)
         yield from time_ids(self.evidence)
-        yield from derived.comparison_ids(self.evidence)
-        yield from derived.rate_ids(self.evidence)
-        yield from derived.winner_ids(self.evidence)
-        yield from derived.verdict_ids(self.evidence)
+        yield from row_ids.comparison_ids(self.evidence)
+        yield from row_ids.rate_ids(self.evidence)
+        yield from row_ids.winner_ids(self.evidence)
+        yield from row_ids.verdict_ids(self.evidence)
 
     def _of(self, id: str, figure: ids.Figure) -> Explained:
         match figure:
@@ -100,6 +98,9 @@ class Ledger:
                 return derived.winner_figure(self.evidence, figure, self.explain)
             case ids.VerdictFigure():
                 return derived.verdict_figure(self.evidence, figure, self.explain)
+
+    def _gpus(self, leg: str) -> int | None:
+        return servers_of(self.legs[leg].contents.plan or {}).gpus
 
     def _places(self, leg: str) -> Places:
         if leg not in self._read:
@@ -123,8 +124,7 @@ class Ledger:
     def _point_shown(self, leg: str, label: str, field: str) -> Value:
         point = self._point(leg, label)
         if field == PER_GPU:
-            gpus = servers_of(self.legs[leg].contents.plan or {}).gpus
-            return figures_of(point, gpus).get(field)
+            return figures_of(point, self._gpus(leg)).get(field)
         if field.startswith("checks."):
             check = field.removeprefix("checks.")
             return next((one.seen for one in point.checks if one.id == check), None)

@@ -151,8 +151,7 @@ def _rate(places: Places, id: str, label: str, field: str, shown: Value) -> Expl
 
 
 def _per_gpu(places: Places, id: str, label: str, shown: Value) -> Explained:
-    leg = id.split(":", 1)[0]
-    own = _rate(places, f"{leg}:{label}:output_tok_s", label, "output_tok_s", None)
+    own = _rate(places, id.rpartition(":")[0] + ":output_tok_s", label, "output_tok_s", None)
     own = own.model_copy(update={"shown": own.value})
     servers = as_rows(as_mapping(places.document(places.plan)).get("servers"))
     gpus = {(str(row.get("host")), str(gpu)) for row in servers for gpu in as_list(row.get("gpus"))}

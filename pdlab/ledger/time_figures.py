@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from pdlab.evidence import figure_ids as ids
 from pdlab.evidence.model import Cell, Evidence, PointRow
+from pdlab.evidence.row_ids import cell_id
 from pdlab.ledger.derived_figures import NoFigureError, find_cell
 from pdlab.ledger.explained import Explained
 from pdlab.report.request_time import RequestTime, request_times
@@ -62,13 +63,13 @@ def _worked_out(
     evidence: Evidence, cell: Cell, rows: Sequence[PointRow], part: str, explain: Of
 ) -> tuple[float | None, list[Explained]]:
     """The value, and what it is made of."""
-    ttft = explain(ids.cell_figure(cell.arm, cell.workload, cell.load, "ttft_ms.mean"))
+    ttft = explain(cell_id(cell, "ttft_ms.mean"))
     if part == "decode":
-        whole = explain(ids.cell_figure(cell.arm, cell.workload, cell.load, "e2e_ms.mean"))
+        whole = explain(cell_id(cell, "e2e_ms.mean"))
         return _number(whole) - _number(ttft), [whole, ttft]
     lone = next(
         (
-            explain(ids.cell_figure(one.arm, one.workload, one.load, "ttft_ms.mean"))
+            explain(cell_id(one, "ttft_ms.mean"))
             for one in evidence.cells
             if (one.arm, one.workload, one.load.loop, one.load.concurrency) == (cell.arm, cell.workload, "closed", 1)
             and "ttft_ms.mean" in one.figures

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pdlab.evidence.cells import figures_of
-from pdlab.evidence.figure_ids import compare_figure
 from pdlab.evidence.model import (
     Cell,
     ComparisonRow,
@@ -17,8 +16,9 @@ from pdlab.evidence.model import (
     Load,
     PointRow,
 )
+from pdlab.evidence.row_ids import comparison_id, shown_cell_id
 from pdlab.report import formatting
-from pdlab.report.figures import Shown, figure_id, interval_figure
+from pdlab.report.figures import Shown, interval_figure
 from pdlab.report.loads import limit_key, load_key, load_words, ordered_loads
 from pdlab.report.workloads import workload as lengths_of
 
@@ -172,12 +172,13 @@ def _group(
 def _figure(cell: Cell | None, field: str) -> Shown | None:
     if cell is None or field not in cell.figures:
         return None
-    return interval_figure(cell.figures[field], figure_id(cell, field))
+    return interval_figure(cell.figures[field], shown_cell_id(cell, field))
 
 
 def _claim(row: ComparisonRow) -> ClaimRow:
-    id = compare_figure(row.workload, row.load, row.quantity, row.a, row.b)
     said = formatting.times(row.ratio, row.ratio_low, row.ratio_high)
     if row.ratio is None:
         said = formatting.interval(row.difference, row.low, row.high)
-    return ClaimRow(row.a, row.b, NAMES.get(row.quantity, row.quantity), Shown(said, id), row.claim, row.words)
+    return ClaimRow(
+        row.a, row.b, NAMES.get(row.quantity, row.quantity), Shown(said, comparison_id(row)), row.claim, row.words
+    )

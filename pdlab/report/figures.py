@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pdlab.evidence.cells import PER_GPU
-from pdlab.evidence.figure_ids import cell_figure, point_figure
-from pdlab.evidence.model import Cell, Interval
+from pdlab.evidence.figure_ids import point_figure
+from pdlab.evidence.model import Interval
 from pdlab.report import formatting
 from pdlab.results.model import Latency, Point
 
@@ -30,14 +29,6 @@ class LatencyRow:
     name: str
     samples: int
     figures: tuple[Shown, ...]
-
-
-def figure_id(cell: Cell, field: str) -> str:
-    """The id of a cell's figure: the point's own where there is just one, which may be one that does not count."""
-    if len(cell.points) == 1 and field != PER_GPU:
-        leg, _colon, label = cell.points[0].rpartition(":")
-        return point_figure(leg, label, field)
-    return cell_figure(cell.arm, cell.workload, cell.load, field)
 
 
 def interval_figure(figure: Interval, id: str) -> Shown:

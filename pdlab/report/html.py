@@ -15,9 +15,10 @@ from importlib import resources
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from pdlab.evidence.figure_ids import run_figure, verdict_figure
+from pdlab.evidence.figure_ids import run_figure
 from pdlab.evidence.legs import Leg
 from pdlab.evidence.model import Evidence, VerdictRow
+from pdlab.evidence.row_ids import verdict_id
 from pdlab.report import checks, figures, formatting, repeat, winners
 from pdlab.report.arm_tables import WorkloadTable, workload_tables
 from pdlab.report.baseline import COLUMNS, UNKNOWN, Baseline, load_baselines
@@ -188,7 +189,7 @@ def _verdict(row: VerdictRow) -> VerdictView:
     said = formatting.times(row.effect, row.low, row.high)
     answer = "cannot tell" if row.answer == "cannot tell" else f"{row.answer} PD"
     quantity = VERDICT_QUANTITIES.get(row.quantity, row.quantity)
-    effect = figures.Shown(said, verdict_figure(row.workload, row.limits))
+    effect = figures.Shown(said, verdict_id(row))
     return VerdictView(row, tone, answer, limit_words(row.limits), quantity, effect)
 
 

@@ -12,8 +12,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pdlab.evidence.figure_ids import cell_figure, time_figure
+from pdlab.evidence.figure_ids import time_figure
 from pdlab.evidence.model import Cell, PointRow
+from pdlab.evidence.row_ids import cell_id
 from pdlab.report.loads import load_key
 from pdlab.results.model import Point
 
@@ -73,7 +74,7 @@ def _request_time(cell: Cell, rows: Sequence[PointRow], alone: Cell | None) -> R
     parts = tuple(
         Part(name, ms, time_figure(cell.arm, cell.workload, cell.load, name)) for name, ms in known.items() if ms > 0
     )
-    return RequestTime(cell, whole.mean, cell_figure(cell.arm, cell.workload, cell.load, "e2e_ms.mean"), parts, why)
+    return RequestTime(cell, whole.mean, cell_id(cell, "e2e_ms.mean"), parts, why)
 
 
 def _before_first_token(rows: Sequence[PointRow], ttft: float, alone: Cell | None) -> tuple[dict[str, float], str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pdlab.evidence.figure_ids import rate_figure, winner_figure
-from pdlab.evidence.model import Evidence, Interval, LimitSet, RateRow, WinnerCell
+from pdlab.evidence.model import Evidence, Interval, RateRow, WinnerCell
+from pdlab.evidence.row_ids import rate_id, winner_id
 from pdlab.report import formatting
 from pdlab.report.figures import Shown
 from pdlab.report.loads import limit_key, limit_words, load_key, load_words, ordered_loads
@@ -71,7 +71,7 @@ def rates(evidence: Evidence) -> list[Rate]:
             row.arm,
             row.workload,
             limit_words(row.limits),
-            Shown(_rate(row), rate_figure(row.arm, row.workload, row.limits)),
+            Shown(_rate(row), rate_id(row)),
             row.words,
             row.settled,
         )
@@ -101,12 +101,12 @@ def _grid(cells: list[WinnerCell], workload: str, loop: str) -> Grid:
 def _square(cell: WinnerCell) -> Square:
     most = max((figure.mean for figure in cell.goodput.values()), default=0.0)
     arms = tuple(
-        ArmGoodput(arm, _goodput(cell.limits, cell, arm, figure), most > 0 and figure.mean == most)
+        ArmGoodput(arm, _goodput(cell, arm, figure), most > 0 and figure.mean == most)
         for arm, figure in cell.goodput.items()
     )
-    return Square(cell.winner, most == 0, winner_figure(cell.workload, cell.load, cell.limits), cell.words, arms)
+    return Square(cell.winner, most == 0, winner_id(cell), cell.words, arms)
 
 
-def _goodput(limits: LimitSet, cell: WinnerCell, arm: str, figure: Interval) -> Shown:
+def _goodput(cell: WinnerCell, arm: str, figure: Interval) -> Shown:
     text = formatting.interval(figure.mean, figure.low, figure.high)
-    return Shown(text, winner_figure(cell.workload, cell.load, limits, arm))
+    return Shown(text, winner_id(cell, arm))

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from pdlab.evidence.model import Cell, Interval, Load
+from pdlab.evidence.row_ids import shown_cell_id
 from pdlab.report.charts.plot import ArmLooks, Chart, Spec, layout, legend_below, load_ticks, shown, title
-from pdlab.report.figures import figure_id
 from pdlab.report.loads import axis_words, load_key, load_value, load_words
 
 # Field of a cell, its title, its unit.
@@ -104,7 +104,9 @@ def _line(arm: str, field: str, unit: str, cells: Sequence[Cell], looks: ArmLook
         },
         "line": looks.line(arm),
         "marker": looks.marker(arm),
-        "customdata": [[figure_id(cell, field), _repeats(figure)] for cell, figure in zip(cells, found, strict=True)],
+        "customdata": [
+            [shown_cell_id(cell, field), _repeats(figure)] for cell, figure in zip(cells, found, strict=True)
+        ],
         "hovertemplate": f"%{{y:.4g}} {unit}, %{{customdata[1]}}<br>%{{customdata[0]}}<extra>%{{fullData.name}}</extra>",
     }
 

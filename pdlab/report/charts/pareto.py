@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from pdlab.evidence.cells import PER_GPU
 from pdlab.evidence.model import Cell
+from pdlab.evidence.row_ids import shown_cell_id
 from pdlab.report.charts.plot import ArmLooks, Chart, Spec, layout, shown, title
-from pdlab.report.figures import figure_id
 from pdlab.report.loads import load_key, load_value, load_words
 
 WHOLE = "output_tok_s"
@@ -107,7 +107,7 @@ def _arm(
         "cliponaxis": False,
         "line": {**looks.line(arm), "width": 1},
         "marker": looks.marker(arm),
-        "customdata": [[load_words(cell.load), figure_id(cell, height)] for cell in cells],
+        "customdata": [[load_words(cell.load), shown_cell_id(cell, height)] for cell in cells],
         "hovertemplate": f"%{{customdata[0]}}: %{{y:.4g}} {unit} at %{{x:.4g}} ms<br>%{{customdata[1]}}"
         "<extra>%{fullData.name}</extra>",
     }

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import ast
 import html
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -27,6 +29,8 @@ from pdlab.evidence.figure_ids import (
     parse,
 )
 from pdlab.evidence.model import LimitSet, Load
+
+ROOT = Path(__file__).resolve().parents[3]
 
 TEXT = st.text(st.characters(exclude_categories=()), min_size=1) | st.sampled_from(figure_ids.KINDS)
 NUMBER = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
@@ -120,3 +124,17 @@ def test_what_is_no_load_has_no_id() -> None:
         figure_ids.load_word(Load(loop="closed"))
     with pytest.raises(ValueError, match="nan"):
         figure_ids.limits_word(LimitSet(ttft_ms=float("nan")))
+
+
+def test_rows_of_the_evidence_get_their_ids_in_one_place() -> None:
+    """Neither page nor ledger puts a row's id together itself: what one shows, the other could not find."""
+    makers = {f"{kind}_figure" for kind in ("cell", "rate", "winner", "verdict", "compare")}
+    for folder in ("report", "ledger", "export"):
+        for path in (ROOT / "pdlab" / folder).rglob("*.py"):
+            tree = ast.parse(path.read_text())
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom) and node.module == "pdlab.evidence.figure_ids":
+                    assert not makers & {alias.name for alias in node.names}, path
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ids":
+                    # A comparison that a verdict names may be of another load than the row.
+                    assert node.attr not in makers - {"compare_figure"}, path
