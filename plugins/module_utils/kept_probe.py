@@ -14,6 +14,17 @@ from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
 
+# Options of every probe; the documentation fragment kept_probe says what they mean.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "python": {"type": "path", "required": True},
+    "fingerprint": {"type": "str"},
+    "state_dir": {"type": "path", "required": True},
+    "force": {"type": "bool", "default": False},
+    "seen": {"type": "dict"},
+    "run_dir": {"type": "path"},
+    "record": {"type": "str"},
+}
+
 
 @dataclass(frozen=True)
 class KeptProbe:

@@ -94,7 +94,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import allreduce_probe
 from ansible_collections.pdlab.pdlab.plugins.module_utils.carried_script import run_for_document
-from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import COLLECTIVES
+from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import COLLECTIVES, OPTIONS
 from ansible_collections.pdlab.pdlab.plugins.module_utils.probe_options import rank_counts
 
 
@@ -115,18 +115,12 @@ def probe(params: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "python": {"type": "path", "required": True},
+            **OPTIONS,
             "backend": {"type": "str", "choices": ["nccl", "gloo"], "default": "nccl"},
             "devices": {"type": "list", "elements": "int", "required": True},
             "ranks": {"type": "list", "elements": "int", "default": []},
             "environment": {"type": "dict", "default": {}},
-            "fingerprint": {"type": "str"},
-            "state_dir": {"type": "path", "required": True},
             "timeout_s": {"type": "int", "default": 60},
-            "force": {"type": "bool", "default": False},
-            "seen": {"type": "dict"},
-            "run_dir": {"type": "path"},
-            "record": {"type": "str"},
         },
         supports_check_mode=True,
     )

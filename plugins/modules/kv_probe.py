@@ -120,7 +120,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import nixl_probe
 from ansible_collections.pdlab.pdlab.plugins.module_utils.carried_script import run_for_document
-from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import KV
+from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import KV, OPTIONS
 from ansible_collections.pdlab.pdlab.plugins.module_utils.kv_path import path_fault
 from ansible_collections.pdlab.pdlab.plugins.module_utils.rank_pairs import rounds
 
@@ -167,20 +167,14 @@ def one_way(params: dict[str, Any], devices: Sequence[int]) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "python": {"type": "path", "required": True},
+            **OPTIONS,
             "pythonpath": {"type": "list", "elements": "path", "default": []},
             "memory": {"type": "str", "choices": ["dram", "vram"], "required": True},
             "devices": {"type": "list", "elements": "int", "default": KV.defaults["devices"]},
             "pairs": {"type": "list", "elements": "list", "default": KV.defaults["pairs"]},
             "bytes": {"type": "int", "default": KV.defaults["bytes"]},
             "environments": {"type": "list", "elements": "dict", "default": KV.defaults["environments"]},
-            "fingerprint": {"type": "str"},
-            "state_dir": {"type": "path", "required": True},
             "timeout_s": {"type": "int", "default": 90},
-            "force": {"type": "bool", "default": False},
-            "seen": {"type": "dict"},
-            "run_dir": {"type": "path"},
-            "record": {"type": "str"},
         },
         supports_check_mode=True,
     )

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from ansible_collections.pdlab.pdlab.plugins.doc_fragments.kept_probe import ModuleDocFragment
 from ansible_collections.pdlab.pdlab.plugins.module_utils import oracle_run
 from ansible_collections.pdlab.pdlab.plugins.module_utils.facts.kept import read_kept
-from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import COLLECTIVES, KV, KeptProbe
+from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import COLLECTIVES, KV, OPTIONS, KeptProbe
 from ansible_collections.pdlab.pdlab.plugins.module_utils.overlay import digest
 from ansible_collections.pdlab.pdlab.plugins.modules import collectives_probe, kv_probe, locked_venv, pd_oracle
 
@@ -241,3 +243,15 @@ def test_a_probe_that_fails_says_its_cure_once_and_its_record_leaves_it_to_prefl
     assert result["failed"]
     assert result["msg"].count(probe.cure) == 1
     assert probe.cure not in result["why"]
+
+
+def test_the_options_that_all_probes_have_are_declared_once_and_documented_once() -> None:
+    documented = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
+    assert {
+        name: {key: value for key, value in option.items() if key != "description"}
+        for name, option in documented.items()
+    } == OPTIONS
+    for module in (kv_probe, collectives_probe):
+        own = yaml.safe_load(module.DOCUMENTATION)
+        assert own["extends_documentation_fragment"] == ["pdlab.pdlab.kept_probe"]
+        assert not set(own["options"]) & set(OPTIONS)
