@@ -12,7 +12,6 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.preflight_rules.rule i
     WARN,
     Rule,
     View,
-    always,
     grouped,
     uses_gpus,
 )
@@ -26,12 +25,21 @@ OLDEST_DRIVER = {12: 525, 13: 580}
 # CUDA 13 has no code for anything before Turing (release notes of 13.0, deprecated architectures).
 OLDEST_CAPABILITY = {12: (5, 0), 13: (7, 5)}
 DEFAULT_LOCK = "cuda13"
+HEADERS = "apt-get install python3-dev"
+OWN_HEADERS = "install the C headers of that Python, from where it came"
 CUDA_NOTES = "NVIDIA CUDA compatibility guide, minor version compatibility (13.x: 580, 12.x: 525)"
 
 
+def _existing(view: View) -> bool:
+    """Whether the engine is one that pdlab did not build: nothing is built on any Python then."""
+    return bool(view.plan["hosts"][view.host].get("engine_existing"))
+
+
 def _pythons(view: View) -> list[Mapping[str, Any]]:
-    """The interpreter that the inventory names, otherwise all that were found."""
+    """The existing engine's own interpreter, or the one that the inventory names, otherwise all that were found."""
     found = view.facts["pythons"]
+    if _existing(view):
+        return [python for python in found if python["path"] == view.engine_python and python["version"]]
     return [python for python in found if python["asked"]] or list(found)
 
 
@@ -58,9 +66,9 @@ def _compiler(view: View) -> Seen:
 
 
 def _headers(view: View) -> Seen:
-    new = _new_pythons(view)
+    new = _pythons(view) if _existing(view) else _new_pythons(view)
     if not new:
-        return None, "no Python that is new enough"
+        return None, f"{view.engine_python} does not answer" if _existing(view) else "no Python that is new enough"
     return new[0]["headers"], f"{'there' if new[0]['headers'] else 'missing'} for {new[0]['path']}"
 
 
@@ -119,7 +127,7 @@ RULES: tuple[Rule, ...] = (
         id="python_too_old",
         severity=VETO,
         finds="no Python 3.11 or newer on the target, or the one that `pd_engine.python` names is not",
-        applies=always,
+        applies=lambda view: not _existing(view),
         check=_python,
         wanted="Python 3.11 or newer",
         why="The engine's environment is built on it.",
@@ -179,6 +187,7 @@ RULES: tuple[Rule, ...] = (
         check=_headers,
         wanted="Python.h of the engine's Python",
         why="Triton compiles its launcher against it at the first kernel.",
-        cure="apt-get install python3-dev",
+        cure=lambda view: OWN_HEADERS if _existing(view) else HEADERS,
+        cure_in_words=f"{HEADERS}; of an existing engine: {OWN_HEADERS}",
     ),
 )

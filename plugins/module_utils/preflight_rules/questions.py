@@ -16,7 +16,10 @@ MOST_NODES = range(8)
 
 
 def facts_options(plan: Mapping[str, Any], host: str, pythons: Sequence[str] = ()) -> dict[str, Any]:
-    """The options of box_facts for one host of a plan; `pythons` are interpreters that the inventory names."""
+    """The options of box_facts for one host of a plan; `pythons` are interpreters that the inventory names.
+
+    The interpreter of an engine that is there already is always asked.
+    """
     view = View({}, plan, host)
     local_model = plan["model"]["source"] == "local" and bool(view.servers)
     return {
@@ -24,7 +27,7 @@ def facts_options(plan: Mapping[str, Any], host: str, pythons: Sequence[str] = (
         "paths": wanted_paths(plan, host),
         "root": view.root,
         "numa_nodes": sorted({0, *view.nodes_asked, *(MOST_NODES if view.gpus_declared else ())}),
-        "pythons": list(pythons),
+        "pythons": [*pythons, *([view.engine_python] if plan["hosts"][host].get("engine_existing") else [])],
         "engine": view.engine_python,
         "engine_pythonpath": list(plan["hosts"][host].get("engine_pythonpath") or []),
         "checkpoint": disk.model_paths(view)[0] if local_model else None,

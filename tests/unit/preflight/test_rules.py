@@ -430,6 +430,27 @@ def test_a_host_that_runs_nothing_is_judged_by_what_concerns_it(cpu_facts: Any, 
     assert not {"port_taken", "memory_too_small", "shm_too_small"} & set(found)
 
 
+def test_of_an_existing_engine_its_own_python_is_looked_at_and_no_other(
+    reference_facts: Any, reference_plan: Any, judge: Judge
+) -> None:
+    own = "/opt/torch/bin/python3"
+    reference_plan["hosts"]["gpubox"].update(engine_existing=True, engine_python=own)
+    assert rules.facts_options(reference_plan, "gpubox")["pythons"] == [own]
+    system = {"path": "/usr/bin/python3", "version": "3.9.2", "headers": True, "asked": False}
+    found = {"path": own, "version": "3.10.12", "headers": False, "asked": True}
+    reference_facts["pythons"] = [found, system]
+    said = judge(reference_facts, reference_plan, every=True)
+    assert "python_too_old" not in said, "nothing is built on a Python"
+    headers = said["python_headers_absent"]
+    assert (headers["ok"], headers["seen"]) == (False, f"missing for {own}")
+    assert "python3-dev" not in headers["cure"], "the distribution's headers may be of another Python"
+    found.update(headers=True)
+    assert judge(reference_facts, reference_plan, every=True)["python_headers_absent"]["ok"] is True
+    found.update(version=None, headers=None)
+    unknown = judge(reference_facts, reference_plan, every=True)["python_headers_absent"]
+    assert (unknown["ok"], unknown["seen"]) == (False, f"unknown: {own} does not answer")
+
+
 def test_the_ports_and_paths_that_are_asked_for_are_those_of_the_plan(reference_plan: Any) -> None:
     model = "/srv/models/DeepSeek-V4-Flash-NVFP4"
     assert rules.wanted_ports(reference_plan, "gpubox") == {
