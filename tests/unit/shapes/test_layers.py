@@ -3,40 +3,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import flag_faults, load_table
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import flag_faults
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault
-from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import resolve
-from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars
-from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_variables import PER_HOST
 
-CHECKOUT = Path(__file__).resolve().parents[3]
-LAYERS = CHECKOUT / "docs" / "evidence" / "h200x2" / "layers"
-WORKLOADS = CHECKOUT / "roles" / "benchmark" / "vars" / "workloads.yml"
-# As flag_table.py printed them on a machine with that version, without a router's.
-FLAGS = load_table(str(CHECKOUT / "tests" / "unit" / "data" / "flags-sglang-0.5.17.json.gz"))
+from . import layered
+from .layered import EVIDENCE, FLAGS
 
 
 def resolved(*layers: str, **more: Any) -> tuple[dict[str, Any] | None, list[Fault]]:
-    """The plan of two-gpus with these layers, each value replaced whole as -e does."""
-    files = [
-        CHECKOUT / "inventory" / "two-gpus" / "group_vars" / "pdlab.yml",
-        *(LAYERS / f"{name}.yml" for name in layers),
-    ]
-    variables: dict[str, Any] = dict(more)
-    for file in files:
-        found = yaml.safe_load(file.read_text())
-        variables |= {key: value for key, value in found.items() if key.startswith("pd_")}
-    own = {key: value for key, value in variables.items() if key in PER_HOST}
-    shared = {key: value for key, value in variables.items() if key not in PER_HOST} | more
-    presets = next(iter(yaml.safe_load(WORKLOADS.read_text()).values()))
-    version = own["pd_engine"]["existing"]["sglang"]
-    hosts = [HostVars("gpubox", local=True, home="/root", variables=own)]
-    return resolve(shared, hosts, presets, engine_versions={"gpubox": version})
+    """The plan of two-gpus with these layers."""
+    return layered.resolved("two-gpus", [EVIDENCE / "h200x2" / "layers" / f"{name}.yml" for name in layers], **more)
 
 
 @pytest.mark.parametrize(
