@@ -12,9 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pdlab.analysis.goodput import Goodput, Limits, goodput
+from pdlab.analysis.held import Held
 from pdlab.analysis.measurement import Measurement
 from pdlab.analysis.refusal import RefusedError
 from pdlab.analysis.sweep import ArmAnalysis, PointAnalysis, analyse, sweep_bounds
+from pdlab.evidence.against import against_lines
 from pdlab.evidence.build import build_evidence
 from pdlab.evidence.cells import counting, samples_of
 from pdlab.evidence.comparisons import load_words
@@ -43,6 +45,8 @@ class Explained:
     arms: tuple[ArmAnalysis, ...]
     goods: Mapping[Place, tuple[Goodput, ...]]
     what_ifs: tuple[WhatIf, ...] = ()
+    held: tuple[Held, ...] = ()
+    held_against: str | None = None
 
 
 def explain(legs: Sequence[Leg], name: str, limits: Limits | None = None, changes: Sequence[str] = ()) -> Explained:
@@ -95,6 +99,12 @@ def lines(explained: Explained, width: int = WIDTH) -> list[str]:
     shown += _advice(evidence, width)
     for row in explained.what_ifs:
         shown += ["", *_wrapped(row.words, width)]
+    if explained.held_against:
+        rows = against_lines(explained.held, explained.held_against)
+        shown += [
+            "",
+            *(line for text in rows for line in _wrapped(text.strip(), width, text[: len(text) - len(text.lstrip())])),
+        ]
     shown += [] if len(evidence.arms) > 1 else compared
     return [*shown, *_doubts(evidence, width)]
 

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from pdlab.analysis.goodput import Goodput
+from pdlab.analysis.held import Held
 from pdlab.analysis.rate_search import HighestRate
 from pdlab.analysis.sweep import ArmAnalysis, PointAnalysis, SweepBound, sweep_bounds
 from pdlab.analysis.what_if import FittedArm
@@ -64,6 +65,10 @@ class Explanation(_Model):
     evidence: Evidence
     arms: list[ArmExplained]
     what_ifs: list[WhatIf] = Field(default_factory=list, description="What --what-if asked.")
+    held_against: str | None = Field(default=None, description="The run that --against named.")
+    held: list[Held] = Field(
+        default_factory=list, description="What its points measured beside what this run predicts."
+    )
 
 
 def explanation(run: str, found: Explained) -> Explanation:
@@ -74,6 +79,8 @@ def explanation(run: str, found: Explained) -> Explanation:
         evidence=found.evidence,
         arms=[_arm(arm, found) for arm in found.arms],
         what_ifs=list(found.what_ifs),
+        held_against=found.held_against,
+        held=list(found.held),
     )
 
 

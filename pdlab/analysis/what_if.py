@@ -92,16 +92,11 @@ def what_if(arm: FittedArm, base: Measurement, change: Change) -> Prediction:
     """What `change` would give at the point `base`. Raises RefusedError outside what was measured."""
     if base.concurrency is None:
         raise RefusedError("a what-if starts from a point of a closed loop")
-    if arm.worst_error > MODEL_ERROR:
-        label, error = max(arm.errors, key=lambda item: item[1])
-        raise RefusedError(
-            f"the model misses the measured rate of {label} by {error:.0%}, more than {MODEL_ERROR:.0%}: "
-            "it describes these servers too badly to predict others; measure with more prompts a point"
-        )
+    refuse_a_bad_model(arm)
     fit = arm.prefill_fit
     measured = model_of(fit.latency, fit.service, arm.tpot, base.input_len, arm.prefill, arm.decode, arm.transfer_ms)
     before = solve(measured, base.concurrency, base.output_len)
-    after = _state(
+    after = state_at(
         arm,
         change.input_len or base.input_len,
         change.output_len or base.output_len,
@@ -119,18 +114,33 @@ def what_if(arm: FittedArm, base: Measurement, change: Change) -> Prediction:
     )
 
 
-def _state(
-    arm: FittedArm, input_len: float, output_len: float, concurrency: float, prefill: int, decode: int
-) -> LoopState:
-    if min(input_len, output_len, concurrency, prefill, decode) < 1:
-        raise RefusedError("lengths, concurrency and servers are 1 or more")
-    low, high = arm.contexts
-    context = input_len + output_len / 2
+def refuse_a_bad_model(arm: FittedArm) -> None:
+    """Raises RefusedError where the curves do not even meet the points that they were fitted on."""
+    if arm.worst_error > MODEL_ERROR:
+        label, error = max(arm.errors, key=lambda item: item[1])
+        raise RefusedError(
+            f"the model misses the measured rate of {label} by {error:.0%}, more than {MODEL_ERROR:.0%}: "
+            "it describes these servers too badly to predict others; measure with more prompts a point"
+        )
+
+
+def context_within(measured: tuple[float, float], context: float) -> None:
+    """Raises RefusedError for tokens of context a request that decode was not measured with."""
+    low, high = measured
     if not low * (1 - EDGE) <= context <= high * (1 + EDGE):
         raise RefusedError(
             f"decode was measured with {low:.0f} to {high:.0f} tokens of context a request, and {context:.0f} lies "
             "outside: a step reads more KV cache then; measure there"
         )
+
+
+def state_at(
+    arm: FittedArm, input_len: float, output_len: float, concurrency: float, prefill: int, decode: int
+) -> LoopState:
+    """The model's steady state of `concurrency` requests. Raises RefusedError outside what was measured."""
+    if min(input_len, output_len, concurrency, prefill, decode) < 1:
+        raise RefusedError("lengths, concurrency and servers are 1 or more")
+    context_within(arm.contexts, input_len + output_len / 2)
     fit = arm.prefill_fit
     model: LoopModel = model_of(fit.latency, fit.service, arm.tpot, input_len, prefill, decode, arm.transfer_ms)
     state = solve(model, concurrency, output_len)

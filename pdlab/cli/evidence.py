@@ -97,6 +97,10 @@ def explain(
         list[str] | None,
         typer.Option(help="A change to predict, as in prefill=2 or output_len=512,concurrency=32; may be repeated."),
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Another run, whose points are held against what this one predicts."),
+    ] = None,
     runs_dir: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -105,7 +109,10 @@ def explain(
     Limits given here replace those that workloads state; no new measurement is needed.
     With the id of a figure (they are in every report): where that one number comes from, down to the raw lines.
     """
+    from dataclasses import replace
+
     from pdlab.analysis.goodput import Limits
+    from pdlab.evidence.against import against as held_against
     from pdlab.evidence.figure_ids import looks_like_id
     from pdlab.evidence.legs import legs_of
     from pdlab.explain import explain as explained
@@ -122,10 +129,17 @@ def explain(
         explain_figure(runs_dir, runs, ids[0], asked, as_json)
     try:
         folder = RunFolder.find(runs_dir, runs[0])
+        other = RunFolder.find(runs_dir, against) if against else None
     except StoreError as error:
         fail(str(error), Exit.USAGE)
+    if other and other.path.resolve() == folder.path.resolve():
+        fail("--against: a run meets its own points; name another run", Exit.USAGE)
     try:
-        found = explained(legs_of(folder), folder.run_name, asked, what_if or ())
+        legs = legs_of(folder)
+        found = explained(legs, folder.run_name, asked, what_if or ())
+        if other:
+            held = held_against(legs, legs_of(other))
+            found = replace(found, held=tuple(held), held_against=other.run_name)
     except ValueError as error:
         fail(str(error), Exit.USAGE)
     if as_json:

@@ -16,11 +16,16 @@ from pdlab.rehearsal import kind_of_run
 def unlike_reasons(legs: Sequence[Leg]) -> list[str]:
     """Each thing in which legs differ that a comparison would blame on the arms. A thing that no record names is not
     held against anyone."""
+    return [*unlike_stacks(legs), *(reason for reason in _unlike_workloads(legs) if reason)]
+
+
+def unlike_stacks(legs: Sequence[Leg]) -> list[str]:
+    """The same without the workloads: other models, engines or GPUs."""
     found = [
         _differing(what, legs, fact)
         for what, fact in (("kind of run", rehearsal), ("model", model), ("engine", engine), ("GPUs", gpus))
     ]
-    return [reason for reason in (*found, *_unlike_workloads(legs)) if reason]
+    return [reason for reason in found if reason]
 
 
 def rehearsal(leg: Leg) -> str | None:
