@@ -22,7 +22,7 @@ from pdlab.evidence.cells import counting, samples_of
 from pdlab.evidence.comparisons import load_words
 from pdlab.evidence.goods import NO_LIMITS, limits_of
 from pdlab.evidence.legs import Leg
-from pdlab.evidence.model import Arm, Cell, Doubt, Evidence, Load, PointRow, RateRow
+from pdlab.evidence.model import Arm, Cell, Doubt, Evidence, Load, PointRow, RateRow, WinnerCell
 from pdlab.evidence.what_ifs import WhatIf, what_ifs_of
 from pdlab.report.formatting import ms, tok_s
 from pdlab.report.workloads import workload
@@ -32,6 +32,7 @@ WIDTH = 80
 _LISTED = {"left_out": "left out", "unlike": "left out", "damaged": "damaged", "no_request_times": "no limits asked of"}
 
 Place = tuple[str, int, str]
+_TIMES = ("ttft", "tpot")
 
 
 @dataclass(frozen=True)
@@ -133,19 +134,46 @@ def _winners(evidence: Evidence, width: int) -> list[str]:
         if not cells and not rates:
             continue
         what = "requests/s" if limits == NO_LIMITS else f"good requests/s ({limits_of(limits).words()})"
-        columns = [max(9, len(arm) + 2) for arm in arms]
         shown += ["", *_wrapped(f"{name}, {what}", width)]
-        shown.append(
-            f"{'load':>7}" + "".join(f"{arm:>{wide}}" for arm, wide in zip(arms, columns, strict=True)) + "  winner"
-        )
-        for cell in cells:
-            values = [f"{cell.goodput[arm].mean:.2f}" if arm in cell.goodput else "-" for arm in arms]
-            figures = "".join(f"{value:>{wide}}" for value, wide in zip(values, columns, strict=True))
-            shown.append(f"{_load(cell.load):>7}{figures}  {cell.winner or '-'}")
+        shown += _winners_table(arms, cells, width)
         if rates:
             kept = ", ".join(f"{arm} {_highest(row)}" for arm, row in rates.items())
             shown += _wrapped(f"highest rate that keeps them: {kept}", width, "  ")
     return shown
+
+
+def _winners_table(arms: Sequence[str], cells: Sequence[WinnerCell], width: int) -> list[str]:
+    """Arms across, loads down; a line of words for each load where arms are too many or their names too long."""
+    if not cells:
+        return []
+    rows = [
+        [_load(cell.load), *(tok_s(cell.goodput[arm].mean) if arm in cell.goodput else "-" for arm in arms)]
+        for cell in cells
+    ]
+    winners = [cell.winner or "-" for cell in cells]
+    table = _aligned(["load", *arms], rows, [7, *(9 for _arm in arms)], ["winner", *winners])
+    if max(map(len, table)) <= width:
+        return table
+    return [
+        line
+        for (load, *values), winner in zip(rows, winners, strict=True)
+        for line in _wrapped(
+            f"{load}: {', '.join(f'{arm} {value}' for arm, value in zip(arms, values, strict=True))}; winner {winner}",
+            width,
+            "  ",
+        )
+    ]
+
+
+def _aligned(
+    head: Sequence[str], rows: Sequence[Sequence[str]], least: Sequence[int], last: Sequence[str]
+) -> list[str]:
+    """Columns to the right, each at least so wide, values two blanks apart; `last` to the left, its head first."""
+    wide = [max(size, len(head[at]) + 1, *(len(row[at]) + 2 for row in rows)) for at, size in enumerate(least)]
+    return [
+        "".join(f"{value:>{size}}" for value, size in zip(row, wide, strict=True)) + f"  {end}"
+        for row, end in zip((head, *rows), last, strict=True)
+    ]
 
 
 def _highest(row: RateRow) -> str:
@@ -180,14 +208,16 @@ def _arm(arm: Arm, analysed: ArmAnalysis, explained: Explained, width: int) -> l
 
 
 def _table(cells: Iterable[Cell]) -> list[str]:
-    rows = [f"{'load':>7}{'runs':>5}{'req/s':>9}{'tok/s':>9}{'TTFT ms':>10}{'TPOT ms':>10}  bound"]
-    for cell in sorted(cells, key=lambda one: (one.load.loop, one.load.concurrency or 0, one.load.rate_s or 0.0)):
-        values = {name: figure.mean for name, figure in cell.figures.items()}
+    ordered = sorted(cells, key=lambda one: (one.load.loop, one.load.concurrency or 0, one.load.rate_s or 0.0))
+    rows = []
+    for cell in ordered:
+        means = {name: figure.mean for name, figure in cell.figures.items()}
+        rates = [tok_s(means.get(name)) for name in ("request_s", "output_tok_s")]
         rows.append(
-            f"{_load(cell.load):>7}{len(cell.points):>5}{values.get('request_s', 0.0):>9.2f}{tok_s(values.get('output_tok_s')):>9}"
-            f"{ms(values.get('ttft_ms.mean')):>10}{ms(values.get('tpot_ms.mean')):>10}  {cell.bound or ''}"
+            [_load(cell.load), str(len(cell.points)), *rates, *(ms(means.get(f"{name}_ms.mean")) for name in _TIMES)]
         )
-    return rows
+    head = ["load", "runs", "req/s", "tok/s", "TTFT ms", "TPOT ms"]
+    return _aligned(head, rows, [7, 5, 9, 9, 10, 10], ["bound", *(cell.bound or "" for cell in ordered)])
 
 
 def _bound(cell: Cell, rows: dict[str, PointRow], width: int) -> list[str]:
@@ -287,4 +317,12 @@ def _servers(arm: Arm) -> str:
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent + "  ")
+    # A command that is broken inside a word cannot be copied.
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

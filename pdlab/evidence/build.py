@@ -18,6 +18,7 @@ from pdlab.evidence.likeness import unlike_reasons
 from pdlab.evidence.limit_ladder import limit_ladder
 from pdlab.evidence.measured import servers_of
 from pdlab.evidence.model import Arm, Doubt, Evidence, LegRow, LimitSet, RateRow, VerdictRow, WinnerCell
+from pdlab.evidence.typed import inventory_options
 from pdlab.evidence.verdicts import verdict_of
 from pdlab.evidence.winners import winners_of
 
@@ -97,6 +98,7 @@ def _arm(name: str, legs: Sequence[Leg], declared: bool) -> Arm:
         decode=servers.decode,
         colocated=servers.colocated,
         gpus=servers.gpus,
+        options=inventory_options([leg for leg in legs if leg.arm == name]),
         declared=declared,
     )
 

@@ -57,6 +57,9 @@ class Arm(_Model):
     decode: int
     colocated: int
     gpus: int | None
+    options: list[str] = Field(
+        default_factory=list, description="Options with which a command reaches the inventory that it ran with."
+    )
     declared: bool = Field(
         default=True,
         description="Whether one inventory has it under this name in pd_arms, beside the other arms that are declared.",

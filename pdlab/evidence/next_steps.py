@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 
 from pdlab.analysis.rate_search import HighestRate
@@ -25,13 +26,13 @@ def more_repeats(workload: str, arms: Sequence[Arm], seen: Sequence[float]) -> s
     if needed is None:
         return (
             f"more repeats will hardly settle it: with this spread it would take more than {MOST_REPEATS}; "
-            "take them as level, or measure another load"
+            "measure more requests a point, or another load"
         )
     total = max(needed, len(seen) + 1)
     more = total - len(seen)
     return (
         f"about {more} more repeat{'s' if more > 1 else ''} ({total} in all) would settle it if the spread stays as it "
-        f"is: {command(workload, arms, total)}"
+        f"is; all in one run: {command(workload, arms, total)}"
     )
 
 
@@ -86,12 +87,12 @@ def a_baseline(arms: Sequence[Arm], disaggregated: bool) -> str:
 
 def command(workload: str, arms: Sequence[Arm], repeats: int) -> str:
     """The command that measures the arms again on one workload."""
-    return _typed(arms, f"--workload {workload} --repeats {repeats}")
+    return _typed(arms, f"--workload {shlex.quote(workload)} --repeats {repeats}")
 
 
 def search(workload: str, arms: Sequence[Arm]) -> str:
     """The command that looks for the rates itself."""
-    return _typed(arms, f"--workload {workload} --search")
+    return _typed(arms, f"--workload {shlex.quote(workload)} --search")
 
 
 def _typed(arms: Sequence[Arm], rest: str, *more: str) -> str:
@@ -99,7 +100,10 @@ def _typed(arms: Sequence[Arm], rest: str, *more: str) -> str:
 
     more: names of arms that do not exist yet.
     """
-    line = f"`pdlab bench --arms {','.join([*(arm.name for arm in arms), *more])} {rest}`"
+    # Arms of unlike runs have no inventory in common.
+    options = list(dict.fromkeys(tuple(arm.options) for arm in arms))
+    before = shlex.join(["pdlab", "bench", *(options[0] if len(options) == 1 else ())])
+    line = f"`{before} --arms {shlex.quote(','.join([*(arm.name for arm in arms), *more]))} {rest}`"
     missing = [arm.name for arm in arms if not arm.declared]
     if not missing:
         return line

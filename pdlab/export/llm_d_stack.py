@@ -12,7 +12,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import pr
 
 from pdlab.evidence.legs import Leg
 from pdlab.loose import as_integer, as_list, as_mapping, as_rows, as_text
-from pdlab.report.formatting import HIDDEN, is_secret, without_secrets
+from pdlab.secret_values import HIDDEN, is_secret, without_secrets
 
 UNKNOWN = "unknown"
 # Our words for roles, and the schema's.

@@ -4,19 +4,16 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from pdlab.loose import as_mapping, as_text
+from pdlab.secret_values import HIDDEN, is_secret, without_secrets
 
 NOT_AVAILABLE = "n/a"
-HIDDEN = "(hidden)"
-
-_SECRET = re.compile(r"token|secret|passw|credential|api[-_]?key|access[-_]?key|auth", re.IGNORECASE)
-# Words of the engine's vocabulary that the pattern above would take for secrets.
-_HARMLESS = re.compile(r"tokens?[-_]|[-_]tokens|tokenize|tokenizer", re.IGNORECASE)
+# Below this, two or three decimals leave a digit or none.
+SMALL = 0.0095
 
 
 def model_name(plan: object) -> str | None:
@@ -72,6 +69,8 @@ def _ratio(value: float) -> str:
 def _decimals(value: float) -> int:
     """Decimals that leave three digits that matter."""
     size = abs(value)
+    if 0 < size < SMALL:
+        return _two_digits(size)
     return 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 or size == 0 else 3
 
 
@@ -141,27 +140,6 @@ def shell_line(argv: Sequence[str]) -> str:
     return shlex.join(without_secrets(argv))
 
 
-def without_secrets(argv: Sequence[str]) -> list[str]:
-    """The same items with the value after a secret's option (`--api-key VALUE`, `--api-key=VALUE`) hidden."""
-    shown: list[str] = []
-    hide_next = False
-    for item in argv:
-        option, separator, _value = item.partition("=")
-        if hide_next and not item.startswith("--"):
-            shown.append(HIDDEN)
-        elif item.startswith("--") and separator and is_secret(option):
-            shown.append(f"{option}={HIDDEN}")
-        else:
-            shown.append(item)
-        hide_next = item.startswith("--") and not separator and is_secret(item)
-    return shown
-
-
-def is_secret(name: str) -> bool:
-    """Whether an option or variable of this name holds a secret."""
-    return bool(_SECRET.search(_HARMLESS.sub("", name)))
-
-
 def _figure(value: float | None) -> str:
     if value is None:
         return NOT_AVAILABLE
@@ -169,4 +147,9 @@ def _figure(value: float | None) -> str:
         return f"{value:,.0f}"
     if abs(value) >= 100:
         return f"{value:.1f}"
-    return f"{value:.2f}"
+    return f"{value:.{_two_digits(value) if 0 < abs(value) < SMALL else 2}f}"
+
+
+def _two_digits(value: float) -> int:
+    """Decimals that leave two digits of a small value other than 0, which would else look like none."""
+    return min(12, 1 - math.floor(math.log10(abs(value))))

@@ -170,13 +170,14 @@ class ArmsRun:
         failed: Mapping[str, str] | None = None,
         doubtful: Mapping[str, str] | None = None,
         engine: Mapping[str, Mapping[str, float]] | None = None,
+        plan_of: str | None = None,
     ) -> None:
         """One leg with its points as (planned, client line). By label: why it `failed` or is `doubtful`, and `engine`,
-        the engine's own figures."""
+        the engine's own figures. `plan_of`: the arm of ARMS that it is, where it has another name."""
         failed, doubtful = failed or {}, doubtful or {}
         name = f"{len(self.order):03d}-{arm}-r{repeat}"
         leg = factory.RunMaker(self.run.path / layout.LEGS, self.rehearsal, name)
-        leg.plan = arm_plan(arm, [asked for asked, _line in lines], self.rehearsal)
+        leg.plan = {**arm_plan(plan_of or arm, [asked for asked, _line in lines], self.rehearsal), "arm": arm}
         layout.write_json(str(leg.path / layout.PLAN), leg.plan)
         leg.run["command"] = ["pdlab", "bench", "--arms", ",".join(self.arms)]
         leg.preflight()

@@ -57,7 +57,7 @@ def test_the_verdict_tells_both_effects_and_that_one_run_is_a_lead(evidence) -> 
     assert "pd8 answers 2.75 times faster per token than tp4 (32 against 88 ms" in found.sentence
     assert "serves 62 % fewer tokens than tp4 (48.18 against 127.2 output tok/s and GPU" in found.sentence
     assert "one run of each has no spread: this is a lead" in found.sentence
-    assert "`pdlab bench --arms pd8,tp4 --workload campaign --repeats 5`" in found.next_measurement
+    assert "`pdlab bench -i inventory/gpu --arms pd8,tp4 --workload campaign --repeats 5`" in found.next_measurement
 
 
 def test_advice_has_numbers(evidence) -> None:

@@ -6,17 +6,19 @@ from __future__ import annotations
 import json
 import random
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from pdlab.analysis.comparison import compare
+from pdlab.evidence import next_steps
 from pdlab.evidence import verdict_words as words
 from pdlab.evidence.build import build_evidence
 from pdlab.evidence.figure_ids import verdict_figure
 from pdlab.evidence.legs import legs_of
-from pdlab.evidence.model import Evidence, LimitSet
+from pdlab.evidence.model import Arm, Evidence, LimitSet
 from pdlab.explain import explain, lines
 from pdlab.ledger.figures import Ledger
 from pdlab.report import write_report
@@ -140,7 +142,7 @@ def test_an_arm_whose_points_all_failed_a_check_was_measured_and_is_to_be_measur
     row = next(one for one in found.verdicts if one.workload == "rag")
     assert "Cannot tell: no point of tp2 counts" in row.sentence
     assert row.next_measurement and "NAME" not in row.next_measurement
-    assert "pdlab bench --arms pd,tp2 --workload rag --repeats 2" in row.next_measurement
+    assert "pdlab bench -i inventory/gpu --arms pd,tp2 --workload rag --repeats 2" in row.next_measurement
 
 
 def test_beyond_a_rate_at_which_an_arm_broke_no_higher_rate_is_advised(tmp_path: Path) -> None:
@@ -209,3 +211,84 @@ def test_a_verdict_can_be_worked_out_again_where_one_repeat_searched_further_rat
     )
     found = Ledger(folder).explain(verdict_figure("rag", LIMITS))
     assert found.agrees and found.value is not None
+
+
+# --- advice can be typed -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "inventory", "options"),
+    [
+        (
+            ["pdlab", "bench", "-i", "two gpus", "-e", "@a b.yml", "--arms", "x"],
+            "/x",
+            ["-i", "two gpus", "-e", "@a b.yml"],
+        ),
+        (["pdlab", "bench", "--inventory=two", "--repeats", "3"], "/x", ["-i", "two"]),
+        (["pdlab", "up", "-e", "pd_arm=tp2", "-l", "box"], "/home/of/inventory/local", ["-l", "box"]),
+        (["pdlab", "up"], "/home/of/two", ["-i", "/home/of/two"]),
+        (["ansible-playbook"], None, []),
+    ],
+    ids=["as typed", "with equals", "the arm is chosen anew", "by a setting", "unknown"],
+)
+def test_advice_reaches_the_inventory_of_the_run_and_survives_a_shell(
+    tmp_path: Path, command: list[str], inventory: str | None, options: list[str]
+) -> None:
+    folder = rag_run(tmp_path, fast_pd, repeats=(1,))
+    for part in folder.leg_folders():
+        part.update(command=command, inventory=inventory)
+    found = evidence_of(folder)
+    assert [arm.options for arm in found.arms] == [options, options]
+    typed = re.search("`(.*?)`", found.verdicts[0].next_measurement or "")
+    assert typed
+    assert shlex.split(typed[1]) == [
+        *["pdlab", "bench", *options, "--arms", "pd,tp2", "--workload", "rag", "--repeats", "5"],
+    ]
+
+
+def test_advice_is_never_broken_inside_a_word(tmp_path: Path) -> None:
+    folder = rag_run(tmp_path, fast_pd, repeats=(1,))
+    for part in folder.leg_folders():
+        part.update(command=["pdlab", "bench", "-i", "/a-very/long-path/of-an/inventory-of/eight-gpus-and/two-nodes"])
+    said = lines(explain(legs_of(folder), folder.name), 60)
+    assert any("/a-very/long-path/of-an/inventory-of/eight-gpus-and/two-nodes" in line for line in said)
+
+
+def test_odd_names_are_quoted_for_a_shell() -> None:
+    arms = [Arm(name="a;$(id) <b>", disaggregated=True, prefill=1, decode=1, colocated=0, gpus=2)]
+    typed = re.search("`(.*)`", next_steps.more_repeats("my work's", arms, []))
+    assert typed and shlex.split(typed[1]) == [
+        *["pdlab", "bench", "--arms", "a;$(id) <b>", "--workload", "my work's", "--repeats", "5"],
+    ]
+
+
+def test_no_effect_shown_is_not_called_level() -> None:
+    """Differences around 0 with a wide spread show nothing; level has to be shown."""
+    said = next_steps.more_repeats("rag", [], [5.0, -5.1, 4.9, -4.9])
+    assert "hardly settle" in said and "level" not in said
+
+
+# --- tables hold any number --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize("name", ["tp2", "tensor-parallel-over-both-gpus-of-this-box"])
+def test_columns_never_run_into_each_other_and_no_table_is_wider_than_the_terminal(
+    tmp_path: Path, scale: float, name: str
+) -> None:
+    """Times `scale` times as long, rates as much lower."""
+    run = ArmsRun(tmp_path, ("pd", name), 1)
+    for arm in ("pd", name):
+        asked = planned({**RAG, "limits": [{"ttft_ms": 1e12}]}, 4, 1, 8.0 / scale, prefix=False)
+        line = client_line(asked, [0.1 * scale] * 4, [0.006 * scale] * 4, 0.5 * scale)
+        run.leg(arm, 1, [(asked, line)], plan_of="tp2" if arm == name else arm)
+    folder = run.end()
+    said = lines(explain(legs_of(folder), folder.name))
+    assert max(map(len, said)) <= 80
+    tables = [line for line in said if re.search(r"(\S+\s+){5}cannot say$", line)]
+    assert len(tables) == 2
+    for line in tables:
+        load, runs, rate, tokens, *_times, _cannot, _say = line.split()
+        assert runs == "1" and load.endswith("/s")
+        assert float(rate.replace(",", "")) == pytest.approx(8 / scale, rel=0.06)
+        assert float(tokens.replace(",", "")) == pytest.approx(8 * 64 / scale, rel=0.06)

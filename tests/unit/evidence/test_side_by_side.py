@@ -71,7 +71,7 @@ def test_one_name_for_two_set_ups_makes_two_arms(tmp_path: Path) -> None:
 
 
 def advice(found: Evidence) -> set[str]:
-    return {row.next_measurement for row in found.verdicts if "bench --arms" in (row.next_measurement or "")}
+    return {row.next_measurement for row in found.verdicts if " --arms " in (row.next_measurement or "")}
 
 
 def inventory(**arms: str):
@@ -94,7 +94,7 @@ def test_a_command_in_advice_takes_only_names_that_one_inventory_has(tmp_path: P
     edit_all(runs[0], "plan.json", inventory(pd="1", tp2="other"))
     edit_all(runs[1], "plan.json", inventory(tp2="2"))
     for text in advice(compared(runs)):
-        assert "`pdlab bench --arms pd,tp2 " in text
+        assert "`pdlab bench -i inventory/gpu --arms pd,tp2 " in text
         assert text.endswith(", once tp2 is declared in one inventory's pd_arms, beside pd")
 
 
@@ -109,7 +109,7 @@ def test_advice_on_plain_runs_says_that_their_arms_must_be_declared_first(tmp_pa
         assert text.endswith("once pd and tp2 are declared in one inventory's pd_arms")
     alone = build_evidence(legs_side_by_side(runs[:1]), "alone")
     for text in advice(alone):
-        assert "`pdlab bench --arms pd,NAME --repeats 5`, once pd and NAME are declared" in text
+        assert "`pdlab bench -i inventory/gpu --arms pd,NAME --repeats 5`, once pd and NAME are declared" in text
 
 
 def test_advice_on_arms_that_were_renamed_says_that_no_inventory_has_these_names(tmp_path: Path) -> None:

@@ -74,7 +74,10 @@ def test_one_repeat_supports_no_claim_and_five_are_advised(tmp_path: Path) -> No
     for row in found.verdicts:
         assert row.answer == "cannot tell" and row.repeats == 1 and row.low is None and row.high is None
         assert "one run of each has no spread" in row.sentence
-        assert f"`pdlab bench --arms pd,tp2,dp2 --workload {row.workload} --repeats 5`" in row.next_measurement
+        assert (
+            f"`pdlab bench -i inventory/gpu --arms pd,tp2,dp2 --workload {row.workload} --repeats 5`"
+            in row.next_measurement
+        )
     assert {row.claim for row in found.comparisons} == {"cannot support a claim"}
     assert {cell.winner for cell in found.winners} == {None}
 

@@ -54,6 +54,9 @@ def test_a_copied_command_line_is_the_same_command(argv: list[str], environment:
         (["x", "--max-total-tokens", "65536"], ["x", "--max-total-tokens", "65536"]),
         (["x", "--tokenizer-path", "/m"], ["x", "--tokenizer-path", "/m"]),
         (["x", "--skip-tokenizer-init"], ["x", "--skip-tokenizer-init"]),
+        (["x", "-e", "hf_token=s3"], ["x", "-e", "hf_token=(hidden)"]),
+        (["x", "--extra-vars", "port=1"], ["x", "--extra-vars", "port=1"]),
+        (["x", "-e", '{"api_key": "s\\"3", "a": "b"}'], ["x", "-e", '{"api_key": "(hidden)", "a": "b"}']),
     ],
 )
 def test_secrets_are_hidden_and_token_counts_are_not(argv: list[str], shown: list[str]) -> None:
@@ -70,3 +73,11 @@ def test_a_model_with_random_weights_is_called_so() -> None:
     assert formatting.model_name(plan) == "m8b (random weights)"
     assert formatting.model_name({"model": {"served_name": "m8b"}}) == "m8b"
     assert formatting.model_name(None) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.004, "0.0040"), (0.0000123, "0.000012"), (0.5, "0.50"), (-0.004, "-0.0040")]
+)
+def test_a_small_figure_is_not_shown_as_none(value: float, shown: str) -> None:
+    assert formatting.tok_s(value) == shown
+    assert float(formatting.rounded(value)) == pytest.approx(value, rel=0.05)
