@@ -115,6 +115,10 @@ class ServiceManager(ABC):
     def write_shared(self) -> None:
         """Bring what the services share into the wanted state. Touches no service."""
 
+    def shared_doubts(self) -> list[str]:
+        """Return a sentence for each thing that the services share and that this host does not let work."""
+        return []
+
     @abstractmethod
     def remove_shared(self) -> None:
         """Remove what the services share; to be called when none is left."""

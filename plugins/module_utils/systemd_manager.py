@@ -25,12 +25,14 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import
 )
 from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_shared import (
     ENABLED,
+    LOGROTATE,
     logrotate_conf,
     logrotate_state,
     logrotate_text,
     shared_units,
 )
 from ansible_collections.pdlab.pdlab.plugins.module_utils.systemd_unit import TARGET, runtime_dir, unit_name, unit_text
+from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import under
 from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import read_text, remove_file, replace_text
 
 UNIT_DIR = "/etc/systemd/system"
@@ -186,6 +188,14 @@ class SystemdManager(ServiceManager):
         self._systemctl("reenable", "--quiet", *ENABLED)
         # Alone: the target would otherwise start every server, also one that was stopped on purpose.
         self._systemctl("start", "--job-mode=ignore-dependencies", *ENABLED)
+
+    def shared_doubts(self) -> list[str]:
+        if os.path.exists(LOGROTATE):
+            return []
+        return [
+            f"{LOGROTATE} is not there: a log in {under(self._root, 'logs')} is only cut when its server starts, and grows "
+            "without a bound in between; apt-get install logrotate"
+        ]
 
     def remove_shared(self) -> None:
         units = [name for name in shared_units(self._root) if os.path.exists(os.path.join(self._unit_dir, name))]

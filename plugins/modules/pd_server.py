@@ -445,6 +445,8 @@ class Server(ServerState):
             self.module.exit_json(**result)
         if plan.shared:
             self.manager.write_shared()
+            for doubt in self.manager.shared_doubts():
+                self.module.warn(doubt)
         if plan.reasons:
             life = self.start(definition, plan.text, plan.status)
             result.update(log_offset=life.log.offset, log_inode=life.log.inode)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ansible_collections.pdlab.pdlab.plugins.module_utils import systemd_manager
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import (
     ALWAYS,
     NEVER,
@@ -214,3 +215,15 @@ def test_all_faults_of_a_definition_come_at_once() -> None:
     with pytest.raises(DefinitionError) as error:
         unit_text(replace(DEFINITION, log_path="x", environment={"1": "", "A": "\x02"}))
     assert len(str(error.value).splitlines()) == 3
+
+
+def test_a_host_without_logrotate_is_told_that_logs_have_no_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "logrotate"
+    monkeypatch.setattr(systemd_manager, "LOGROTATE", str(program))
+    manager = systemd_manager.SystemdManager("/srv/pdlab")
+    (doubt,) = manager.shared_doubts()
+    assert "/srv/pdlab/logs" in doubt and "apt-get install logrotate" in doubt
+    program.touch()
+    assert manager.shared_doubts() == []
