@@ -89,6 +89,8 @@ class ActionModule(ActionBase):
         onward = {**options, "onward": True, "wait_s": POLL_WAIT_S}
         seen = self._call("started", onward, task_vars)
         if "missing" in seen:
+            # A job that an earlier point left waiting has nothing to wait for.
+            self._call("absent", options, task_vars)
             return {"record": not_started(point, seen["missing"])}
         told_at = 0.0
         while True:

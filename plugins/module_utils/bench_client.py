@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs the benchmark client in this process, unchanged, and notes whether it was the bottleneck. Stand-alone, stdlib.
+"""Runs the benchmark client in this process, unchanged, and notes whether it was the bottleneck. Stdlib.
 
-    python bench_client.py --report FILE [--ready-fd N --go-fd M] -- MODULE ARGUMENT…
-
-MODULE runs as `python -m MODULE ARGUMENT…` would (runpy). Before that it is imported, which takes most of a client's
-start; then a byte goes to `--ready-fd`, and the client waits for one from `--go-fd`. So a warm-up can end right before
-the measurement begins.
+The client's module runs as `python -m MODULE ARGUMENT…` would (runpy). Whoever calls run() has imported it before, which
+takes most of a client's start, so that the measurement begins at once when the word for it comes.
 
 Watched are two things, neither of which touches the client's code:
 - Its event loop. A loop policy of asyncio gives the loop a timer that asks to be woken every 20 ms and notes how late
@@ -13,7 +10,7 @@ Watched are two things, neither of which touches the client's code:
   up to whole milliseconds: up to 1 ms is nobody's fault.
 - Its words. The measured run begins when the first progress bar follows "Starting main benchmark run", and ends with
   the last one. Between them the processor time of this process and the timer's delays are taken: what comes before
-  (imports, prompts) and after (adding up) is no measurement.
+  (prompts) and after (adding up) is no measurement.
 
 The report is JSON, written whole at the end: {"started", "ended" (Unix times of the measured run), "window_s", "cpu_s",
 "cpu_share" (of one core), "loop_lag_ms": {"n", "mean", "p99", "max"}}; null for what was not seen.
@@ -21,9 +18,7 @@ The report is JSON, written whole at the end: {"started", "ended" (Unix times of
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import importlib
 import json
 import os
 import re
@@ -31,6 +26,7 @@ import runpy
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 EVERY_S = 0.02
@@ -134,23 +130,16 @@ def write_report(path: str, watch: Watch) -> None:
     os.replace(path + ".tmp", path)
 
 
-def main() -> None:
-    """Read the command line, wait for the word, run the client."""
-    parser = argparse.ArgumentParser(description="Run the benchmark client and watch it.")
-    parser.add_argument("--report", required=True)
-    parser.add_argument("--ready-fd", type=int)
-    parser.add_argument("--go-fd", type=int)
-    parser.add_argument("client", nargs="+")
-    arguments = parser.parse_args()
-    module, *rest = arguments.client
-    # As with -m: the working directory stands first, not this script's folder.
-    sys.path[0] = os.getcwd()
-    importlib.import_module(module)
-    if arguments.ready_fd is not None:
-        os.write(arguments.ready_fd, b"r")
-        os.close(arguments.ready_fd)
-    if arguments.go_fd is not None and not os.read(arguments.go_fd, 1):
-        sys.exit(EXIT_NO_GO)
+def run(client: Sequence[str], report: str, go: int) -> int:
+    """Wait for the word, run the client, leave the report; the exit status.
+
+    `client` is the module and its arguments; `go` the descriptor on which a byte is the word. Raises what the client
+    raises, SystemExit among it.
+    """
+    if not os.read(go, 1):
+        return EXIT_NO_GO
+    os.close(go)
+    module, *rest = client
     watch = Watch()
     sys.stdout, sys.stderr = Stream(sys.stdout, watch), Stream(sys.stderr, watch)
     asyncio.set_event_loop_policy(policy(watch))
@@ -160,8 +149,5 @@ def main() -> None:
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     finally:
-        write_report(arguments.report, watch)
-
-
-if __name__ == "__main__":
-    main()
+        write_report(report, watch)
+    return 0

@@ -179,15 +179,14 @@ def _dataset(point: Mapping[str, Any], sglang: str | None) -> dict[str, Any]:
 
 
 def client_environment(
-    python: str, home: str, pythonpath: Sequence[str] = (), engine: Mapping[str, str] | None = None
+    python: str, pythonpath: Sequence[str] = (), engine: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The client's whole environment. It never asks a model hub: all that it needs lies on the target.
+    """The client's whole environment, less HOME. It never asks a model hub: all that it needs lies on the target.
 
     `engine`: variables without which this engine cannot be imported.
     """
     return {
         "PATH": posixpath.dirname(python) + ":" + SYSTEM_PATH,
-        "HOME": home,
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
         "HF_HUB_OFFLINE": "1",

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One benchmark point from its warm-up to its last sample: runs on the target, beside the servers' router.
 
-    python -m ….bench_conductor SETUP.json
+Runs in a process that has imported the client (bench_forkserver). The order: the client is forked and waits for its word;
+every pair of prefill and decode is touched; the router is warmed up at the point's concurrency; every cache is emptied,
+server by server; the engine's counters are read; the client gets the word to go. So between the two readings of the
+counters lies the measurement and nothing else. While all this goes on, another thread asks every server, the router and
+the box how they are, about once a second.
 
-The order: the client is started and imports what it needs, meanwhile every pair of prefill and decode is touched; the
-router is warmed up at the point's concurrency; every cache is emptied, server by server; the engine's counters are
-read; the client gets the word to go. So between the two readings of the counters lies the measurement and nothing
-else. While all this goes on, another thread asks every server, the router and the box how they are, about once a second.
-
-SETUP.json: {"client": argv, "environment", "base_url", "workers": [{"name", "url", "role", "bootstrap_port"}],
-"router_metrics": URL or null, "warmup": {"requests", "concurrency", "input_len", "output_len", "vocabulary", "seed"},
-"prompts", "every_s", "samples" and "result" (where this writes)}. In the client's argv the
-texts {ready} and {go} become numbers of file descriptors.
+The setup: {"client": {"argv": [module, argument…], "report"}, "environment", "base_url",
+"workers": [{"name", "url", "role", "bootstrap_port"}], "router_metrics": URL or null,
+"warmup": {"requests", "concurrency", "input_len", "output_len", "vocabulary", "seed"}, "prompts", "every_s", "samples"
+and "result" (where this writes)}.
 
 The samples are JSON lines: {"time", "phase": "before"|"warmup"|"measuring"|"after", "servers": {NAME: {metric: value}},
 "router", "box"}. The result is JSON: {"pairs", "warmup", "flush" (faults), "start" and "end" (counters by server),
@@ -22,27 +21,24 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import (
+    bench_client,
     bench_warmup,
     box_telemetry,
     engine_metrics,
     http_json,
-    leased_job,
 )
+from ansible_collections.pdlab.pdlab.plugins.module_utils.forked import Forked
 
 SCRAPE_TIMEOUT_S = 3.0
 # Counters move when a request's last token has left the engine; the client may be a little faster.
 SETTLE_S = 2.0
 BUSY_SAMPLES = 12
-EXIT_CLIENT_GONE = 70
 
 
 class Sampler:
@@ -125,21 +121,24 @@ def places(workers: list[Mapping[str, Any]]) -> float | None:
     return found or None
 
 
-def conduct(setup: Mapping[str, Any]) -> int:
-    """Run the point; the client's exit status."""
-    ready_here, ready_there = os.pipe()
+def fork_client(setup: Mapping[str, Any]) -> tuple[Forked, int]:
+    """The client, which waits, and the descriptor on which it takes its word."""
     go_there, go_here = os.pipe()
-    words = {"{ready}": str(ready_there), "{go}": str(go_there)}
-    client = subprocess.Popen(
-        [words.get(word, word) for word in setup["client"]],
-        env=dict(setup["environment"]),
-        stdin=subprocess.DEVNULL,
-        pass_fds=(ready_there, go_there),
-        # Whoever kills this process ends the client, too.
-        preexec_fn=lambda: leased_job.prctl(leased_job.PR_SET_PDEATHSIG, signal.SIGKILL),
-    )
-    os.close(ready_there)
+
+    def run() -> int:
+        # Its own copy of the other end would hide that this process is gone.
+        os.close(go_here)
+        return bench_client.run(setup["client"]["argv"], setup["client"]["report"], go_there)
+
+    client = Forked(run, setup["environment"])
     os.close(go_there)
+    return client, go_here
+
+
+def conduct(setup: Mapping[str, Any]) -> int:
+    """Run the point; the client's exit status, -N when signal N ended it."""
+    # Before there is another thread here.
+    client, go = fork_client(setup)
     sampler = Sampler(setup)
     result: dict[str, Any] = {}
     try:
@@ -152,17 +151,17 @@ def conduct(setup: Mapping[str, Any]) -> int:
         prompts = bench_warmup.Prompts(warmup["seed"], warmup["input_len"], warmup["vocabulary"])
         tell(f"warm-up of {len(bench_warmup.pairs(setup['workers']))} pairs")
         result["pairs"] = bench_warmup.touch_pairs(setup["workers"], prompts)
-        if not os.read(ready_here, 1):
-            return client.wait() or EXIT_CLIENT_GONE
         tell(f"warm-up with {warmup['requests']} requests, {warmup['concurrency']} at once")
         result["warmup"] = bench_warmup.through_router(
             setup["base_url"], warmup["requests"], warmup["concurrency"], warmup["output_len"], prompts
         )
         result["flush"] = bench_warmup.flush(setup["workers"])
         result["start"] = sampler.counters()
+        if client.poll() is not None:
+            return client.wait()
         result["go"] = time.time()
         sampler.phase = "measuring"
-        os.write(go_here, b"g")
+        os.write(go, b"g")
         code = client.wait()
         sampler.phase = "after"
         result["end"] = settled(sampler, result["start"], setup)
@@ -199,18 +198,3 @@ def write(path: str, document: Mapping[str, Any]) -> None:
     with open(path + ".tmp", "w", encoding="utf-8") as stream:
         json.dump(document, stream)
     os.replace(path + ".tmp", path)
-
-
-def main() -> int:
-    """Read the setup, run the point, end as the client ended."""
-    with open(sys.argv[1], encoding="utf-8") as stream:
-        code = conduct(json.load(stream))
-    if code < 0:
-        # By the same signal, so that whoever watches this process learns how the client ended.
-        signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,7 +4,7 @@
 A job lies in ROOT/bench/RUN/ as LABEL.jsonl (the client's output), LABEL.log (all that it said),
 LABEL.samples.jsonl (what servers and box said meanwhile), LABEL.status.json (leased_job), LABEL.lease,
 LABEL.job.json (what was started and what is watched), LABEL.setup.json and LABEL.conducted.json (bench_conductor),
-LABEL.client.json (bench_client), LABEL.code/ (what the job runs).
+LABEL.client.json (bench_client), LABEL.home/ (the client's HOME).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any
 from ansible_collections.pdlab.pdlab.plugins.module_utils import engine_log, processes, target_layout
 from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import SAMPLES_ENDING, write_json
 
-SERVICE = "job-bench"
 TAIL_BYTES = 64 * 1024
 CONNECT_TIMEOUT_S = 1.0
 RUNS_KEPT = 5
@@ -92,30 +91,25 @@ class JobFiles:
         return self._path(".client.json")
 
     @property
-    def code(self) -> str:
-        """The folder of what the job runs beside leased_job."""
-        return self._path(".code")
-
-    @property
-    def script(self) -> str:
-        """leased_job itself, as the target runs it."""
-        return self._path(".leased_job.py")
+    def home(self) -> str:
+        """HOME of the client where no other was asked for."""
+        return self._path(".home")
 
     def prepare(self) -> None:
         """Make the folder and clear away what an earlier job of this name left. Raises OSError."""
         os.makedirs(self.directory, exist_ok=True)
-        shutil.rmtree(self.code, ignore_errors=True)
+        shutil.rmtree(self.home, ignore_errors=True)
         for path in (self.output, self.log, self.samples, self.status, self.conducted, self.client):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
-        for path in (self.lease, self.job, self.setup, self.script):
+        for path in (self.lease, self.job, self.setup):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 
     def forget_working_files(self) -> None:
         """Remove what only the running job needed; the output, the log and the status stay."""
-        shutil.rmtree(self.code, ignore_errors=True)
-        for path in (self.lease, self.setup, self.script):
+        shutil.rmtree(self.home, ignore_errors=True)
+        for path in (self.lease, self.setup):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 

@@ -30,8 +30,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 CHECK_EVERY_S = 0.2
 GRACE_S = 5.0
@@ -131,7 +131,37 @@ class _Job:
     stopped = False
 
 
-def write_status(path: str, status: dict[str, Any]) -> None:
+class Child(Protocol):
+    """What is asked of a running command; subprocess.Popen has it."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """How it ended; None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. Raises subprocess.TimeoutExpired."""
+
+
+class Watch:
+    """For how long a command may run. Its time counts from here on."""
+
+    def __init__(self, lease: Lease, limit_s: float) -> None:
+        self.started = time.time()
+        self.lease = lease
+        self._begun = time.monotonic()
+        self._limit_s = limit_s
+
+    def over(self) -> str | None:
+        """Why it must end now: "stopped", "limit" or "lease"; None while it may run on."""
+        if _Job.stopped:
+            return "stopped"
+        if time.monotonic() - self._begun > self._limit_s:
+            return "limit"
+        return "lease" if self.lease.lost() else None
+
+
+def write_status(path: str, status: Mapping[str, Any]) -> None:
     """Replace the status file, whole or not at all. Raises OSError."""
     temporary = f"{path}.{os.getpid()}.tmp"
     with open(temporary, "w", encoding="utf-8") as stream:
@@ -148,59 +178,69 @@ def prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def run(command: list[str], status_path: str, lease: Lease, limit_s: float) -> int:
-    """Run `command` to its end, whichever comes first; return this script's exit status."""
-    status: dict[str, Any] = {
-        "pid": None,
-        "started": time.time(),
-        "ended": None,
-        "exit_code": None,
-        "reason": None,
-        "cpu_s": None,
-    }
+def become_keeper() -> None:
+    """Reap all that follows, and remember it when somebody asks this process to stop. Raises OSError."""
+
+    def stop(_number: int, _frame: object) -> None:
+        _Job.stopped = True
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_with(keeper: int) -> None:
+    """In a new child of `keeper`: be killed when that ends. Raises OSError."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper:
+        os._exit(EXIT_NOT_STARTED)
+
+
+def status_of(watch: Watch, **known: Any) -> dict[str, Any]:
+    """The status document with what is known; null for what is not."""
+    unknown = dict.fromkeys(("pid", "started", "ended", "exit_code", "reason", "cpu_s"))
+    return {**unknown, "started": watch.started, **known}
+
+
+def cpu_of_children() -> float:
+    """Seconds of processor time of the children that have been waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def popen(command: list[str]) -> Child:
+    """Start a command in a session of its own; it is killed when this process ends."""
     keeper = os.getpid()
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=lambda: end_with(keeper)
+    )
 
-    def before_command() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != keeper:
-            os._exit(EXIT_NOT_STARTED)
 
-    begun = time.monotonic()
+def run(launch: Callable[[], Child], status_path: str, watch: Watch) -> int:
+    """Run what `launch` starts to its end, whichever comes first; return this script's exit status."""
+    used = cpu_of_children()
     try:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=before_command,
-        )
+        child = launch()
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        status.update(ended=time.time(), reason=f"not started: {error}")
-        write_status(status_path, status)
+        write_status(status_path, status_of(watch, ended=time.time(), reason=f"not started: {error}"))
         return EXIT_NOT_STARTED
     _Job.command_pid = child.pid
-    status["pid"] = child.pid
-    reason = "exited"
+    reason = None
     try:
-        write_status(status_path, status)
+        write_status(status_path, status_of(watch, pid=child.pid))
         while child.poll() is None:
-            if _Job.stopped:
-                reason = "stopped"
-            elif time.monotonic() - begun > limit_s:
-                reason = "limit"
-            elif lease.lost():
-                reason = "lease"
-            if reason != "exited":
+            reason = watch.over()
+            if reason is not None:
                 break
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=CHECK_EVERY_S)
     finally:
         end_all()
         exit_code = child.wait()
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    status.update(ended=time.time(), exit_code=exit_code, reason=reason, cpu_s=round(used.ru_utime + used.ru_stime, 3))
-    write_status(status_path, status)
-    if reason != "exited":
+    ended = status_of(watch, pid=child.pid, ended=time.time(), exit_code=exit_code, reason=reason or "exited")
+    write_status(status_path, {**ended, "cpu_s": round(cpu_of_children() - used, 3)})
+    if reason is not None:
         return EXIT_CODES[reason]
     return exit_code if exit_code >= 0 else 128 - exit_code
 
@@ -215,14 +255,10 @@ def main() -> int:
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
 
-    def stop(_number: int, _frame: object) -> None:
-        _Job.stopped = True
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, stop)
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    become_keeper()
+    watch = Watch(Lease(arguments.lease, arguments.lease_s), arguments.limit_s)
     try:
-        return run(arguments.command, arguments.status, Lease(arguments.lease, arguments.lease_s), arguments.limit_s)
+        return run(lambda: popen(arguments.command), arguments.status, watch)
     except OSError as error:
         print(f"leased_job: the status file cannot be written: {error}", file=sys.stderr)
         return EXIT_NO_STATUS

@@ -9,9 +9,10 @@ module: pd_bench
 short_description: Measure one benchmark point through the router
 version_added: 0.1.0
 description:
-  - Runs C(python -m sglang.benchmark.serving) for one point as a job of the service manager, named C(pdlab-job-bench).
-    The job has a time limit and a lease. When nobody asks for its progress for O(lease_s) seconds (the controller
-    is gone), it ends by itself, with every process that it started.
+  - Runs what C(python -m sglang.benchmark.serving) runs for one point, as a job of the service manager, named
+    C(pdlab-job-bench). The job imports the client, and each point is a fork of it. A point has a time limit and a
+    lease. When nobody asks for its progress for O(lease_s) seconds (the controller is gone), it ends by itself, with
+    every process that it started.
   - As a task this is one step. Its action plug-in starts the job, asks for its progress until it ends, prints one
     line of progress every few seconds (C(benchmark c16-n48  31/48 requests  42 s), after a fixed prefix by which
     a program can tell it), fetches the raw output and the log into the run folder's C(bench/), and writes
@@ -235,6 +236,13 @@ options:
         to V(collected), whose result is RV(collected) then. A call of a module costs half a second.
     type: bool
     default: false
+  stay:
+    description:
+      - Whether the job stays when the point is over, with the client imported, for another point of the same sweep.
+        That takes most of a client's start away. It waits for O(lease_s) seconds, and only after a point without
+        a fault. Leave it out for the last point.
+    type: bool
+    default: false
   wait_s:
     description: Seconds that O(state=polled) waits at most.
     type: float
@@ -358,7 +366,6 @@ argv:
   returned: when O(state=started)
 """
 
-import inspect
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -367,52 +374,24 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import (
     bench_checks,
-    bench_client,
     bench_command,
-    bench_conductor,
     bench_job,
     bench_point,
     bench_progress,
     bench_warmup,
     bench_watched,
-    box_telemetry,
-    carried_script,
     engine_log,
-    engine_metrics,
     http_json,
-    leased_job,
     processes,
-    prometheus_text,
 )
 from ansible_collections.pdlab.pdlab.plugins.module_utils.bench_job import JobFiles
+from ansible_collections.pdlab.pdlab.plugins.module_utils.bench_service import Job, NotStarted
 from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_versions import deployed_version
-from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json, write_text
-from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition import NEVER, PREFIX, ServiceDefinition
-from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import (
-    ABSENT,
-    RUNNING,
-    STARTING,
-    ServiceError,
-    ServiceManager,
-)
+from ansible_collections.pdlab.pdlab.plugins.module_utils.run_folder import write_json
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import ServiceError, ServiceManager
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import choose
 
-SERVICE = PREFIX + bench_job.SERVICE
-# What the job needs on the target beside its keeper.
-CARRIED = (
-    bench_client,
-    bench_conductor,
-    bench_warmup,
-    box_telemetry,
-    engine_metrics,
-    http_json,
-    leased_job,
-    prometheus_text,
-)
 TICK_S = 0.25
-# How long the job may take to say that it runs, and to end once it was told to (leased_job's own grace is 5 s).
-START_TIMEOUT_S = 15.0
-STOP_TIMEOUT_S = 15
 ROUTER_TIMEOUT_S = 5.0
 ERROR_LINES = 20
 LAST_LINES = 5
@@ -443,32 +422,30 @@ def files_of(params: Mapping[str, Any]) -> JobFiles:
 def start(params: Mapping[str, Any]) -> dict[str, Any]:
     """Check that all is there, clear away an earlier job, flush the prefix caches, start the client."""
     files, manager = files_of(params), manager_of(params)
+    job = Job(params["root"], manager)
     reasons = faults(params)
     watched, not_running = bench_job.watch_from_now(with_pids(params["watch"], manager))
     if reasons or not_running:
         raise Refused("the benchmark cannot start", [*reasons, *not_running])
-    clear_away(manager)
+    environment = bench_command.client_environment(params["python"], params["pythonpath"], params["environment"])
+    if not job.waits_for(params["python"], environment):
+        job.clear_away()
     bench_job.forget_old_runs(params["root"], params["run"])
     files.prepare()
     # Once before the job, which flushes again after its warm-up: a server that will not is known at once.
     unflushed = bench_warmup.flush(params["workers"], patience_s=0.0)
     if unflushed:
+        job.clear_away()
         raise Refused("the prefix caches could not be flushed, so the point would not be cold", unflushed)
     argv = bench_command.client_argv(params["point"], target_of(params, files))
-    home = params["home"] or os.path.join(files.code, "home")
-    environment = bench_command.client_environment(params["python"], home, params["pythonpath"], params["environment"])
     bench_job.write_job(files, {"argv": argv, "watch": watched, "died": []})
-    write_json(files.setup, setup_of(params, files, argv, environment))
-    write_text(files.script, inspect.getsource(leased_job))
-    carried_script.write_tree(files.code, CARRIED)
+    write_json(files.setup, setup_of(params, files, argv, {"HOME": params["home"] or files.home, **environment}))
     files.touch_lease()
+    request = {"lease_s": params["lease_s"], "limit_s": params["point"]["limit_s"], "stay": params["stay"]}
     try:
-        manager.write(definition(params, files, {**environment, "PYTHONPATH": files.code}))
-        manager.start(SERVICE)
-        await_status(files, manager)
-    except BaseException:
-        clear_away(manager)
-        raise
+        job.begin(files, params["python"], environment, request)
+    except NotStarted as error:
+        raise Refused("the benchmark job did not start", [str(error)]) from error
     return {"changed": True, "argv": argv, "files": kept(files)}
 
 
@@ -516,11 +493,10 @@ def setup_of(
 ) -> dict[str, Any]:
     """What bench_conductor is to do."""
     point, workers = params["point"], params["workers"]
-    client = os.path.join(files.code, *bench_client.__name__.split(".")) + ".py"
-    watch = ["--report", files.client, "--ready-fd", "{ready}", "--go-fd", "{go}"]
     requests, at_once = bench_command.warmup_load(point, len(bench_warmup.pairs(workers)) or 1, params["warmup"])
     return {
-        "client": [params["python"], client, *watch, "--", *argv[2:]],
+        # What comes behind "python -m".
+        "client": {"argv": list(argv[2:]), "report": files.client},
         "environment": dict(environment),
         "base_url": params["base_url"].rstrip("/"),
         "workers": [dict(worker) for worker in workers],
@@ -562,57 +538,27 @@ def target_of(params: Mapping[str, Any], files: JobFiles) -> dict[str, Any]:
     }
 
 
-def definition(params: Mapping[str, Any], files: JobFiles, environment: Mapping[str, str]) -> ServiceDefinition:
-    """The job as the service manager knows it: the keeper, which runs the conductor, which runs the client."""
-    conductor = (params["python"], "-m", bench_conductor.__name__, files.setup)
-    lease = ["--status", files.status, "--lease", files.lease, "--lease-s", f"{params['lease_s']:g}"]
-    limit = ["--limit-s", f"{params['point']['limit_s']:g}"]
-    return ServiceDefinition(
-        name=SERVICE,
-        description=f"pdlab benchmark {files.label}",
-        argv=(params["python"], files.script, *lease, *limit, "--", *conductor),
-        environment=environment,
-        working_directory=files.directory,
-        log_path=files.log,
-        restart=NEVER,
-        stop_timeout_s=STOP_TIMEOUT_S,
-    )
-
-
-def await_status(files: JobFiles, manager: ServiceManager) -> None:
-    """Wait until the job has said that it runs, or that it cannot. Raises Refused when it says neither."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if bench_job.read_json(files.status):
-            return
-        processes.stop_if_controller_gone()
-        time.sleep(TICK_S / 5)
-    seen = manager.status(SERVICE)
-    said = bench_job.text_tail(files.log, 2000).strip() or seen.detail or "it said nothing"
-    raise Refused("the benchmark job did not start", [f"{SERVICE} is {seen.state}: {said}"])
-
-
 def poll(params: Mapping[str, Any]) -> dict[str, Any]:
     """Renew the lease, wait for the end or for a lost server, at most `wait_s` seconds."""
     files, manager = files_of(params), manager_of(params)
-    job = bench_job.read_json(files.job)
+    service, job = Job(params["root"], manager), bench_job.read_json(files.job)
     deadline = time.monotonic() + params["wait_s"]
     files.touch_lease()
     while True:
         status = bench_job.read_json(files.status)
-        finished = ended(status, manager)
+        finished = ended(status, service)
         # Looked at once more when the client has ended: often it fails because a server just died.
         died = bench_job.lost(job.get("watch") or [])
         if died:
             died = [with_restart(server, job, manager) for server in died]
             bench_job.write_job(files, {**job, "died": died})
             if not finished:
-                manager.stop(SERVICE, STOP_TIMEOUT_S)
+                service.stop()
                 finished = True
         if finished or time.monotonic() >= deadline:
             break
         if processes.controller_gone():
-            manager.stop(SERVICE, STOP_TIMEOUT_S)
+            service.stop()
             raise processes.ControllerGone
         time.sleep(TICK_S)
     status = bench_job.read_json(files.status)
@@ -626,9 +572,9 @@ def poll(params: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def ended(status: Mapping[str, Any], manager: ServiceManager) -> bool:
-    """Whether the job is over: it said so, or its keeper is gone without a word."""
-    return status.get("ended") is not None or manager.status(SERVICE).state not in (RUNNING, STARTING)
+def ended(status: Mapping[str, Any], service: Job) -> bool:
+    """Whether the point is over: its keeper said so, or is gone without a word."""
+    return status.get("ended") is not None or not service.runs()
 
 
 def with_restart(server: Mapping[str, str], job: Mapping[str, Any], manager: ServiceManager) -> dict[str, str]:
@@ -640,11 +586,11 @@ def with_restart(server: Mapping[str, str], job: Mapping[str, Any], manager: Ser
 
 
 def collect(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Judge the ended job, remove it from the service manager, keep its raw files."""
-    files, manager = files_of(params), manager_of(params)
+    """Judge the ended point, keep its raw files, and end the job unless it stays for the next one."""
+    files, service = files_of(params), Job(params["root"], manager_of(params))
     status, job = bench_job.read_json(files.status), bench_job.read_json(files.job)
-    if not ended(status, manager):
-        raise Refused("the point cannot be judged yet", [f"{SERVICE} still runs; poll until it has finished"])
+    if not ended(status, service):
+        raise Refused("the point cannot be judged yet", ["the client still runs; poll until it has finished"])
     status = bench_job.read_json(files.status)
     outcome = {
         "argv": job.get("argv"),
@@ -664,7 +610,7 @@ def collect(params: Mapping[str, Any]) -> dict[str, Any]:
         checks += bench_checks.judge(params["point"], output, conducted, watched)
     lines = error_lines(files, job) if any(not check["ok"] for check in checks) else []
     record = bench_point.record(params["point"], output, outcome, checks, lines, watched)
-    changed = clear_away(manager)
+    changed = False if params["stay"] else service.clear_away()
     files.forget_working_files()
     return {
         "changed": changed,
@@ -702,17 +648,9 @@ def error_lines(files: JobFiles, job: Mapping[str, Any]) -> list[str]:
     return lines + [f"client: {line}" for line in said]
 
 
-def clear_away(manager: ServiceManager) -> bool:
-    """End the job if it runs, and remove it from the service manager; whether there was one."""
-    if manager.status(SERVICE).state == ABSENT:
-        return False
-    manager.stop(SERVICE, STOP_TIMEOUT_S)
-    return manager.remove(SERVICE)
-
-
 def absent(params: Mapping[str, Any]) -> dict[str, Any]:
     """End the job and remove it; the raw files stay."""
-    return {"changed": clear_away(manager_of(params))}
+    return {"changed": Job(params["root"], manager_of(params)).clear_away()}
 
 
 def go(step: Callable[[Mapping[str, Any]], dict[str, Any]], params: Mapping[str, Any]) -> dict[str, Any]:
@@ -802,6 +740,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "service_manager": {"type": "str", "choices": ["auto", "systemd", "supervisor"], "default": "auto"},
     "supervisord": {"type": "path"},
     "onward": {"type": "bool", "default": False},
+    "stay": {"type": "bool", "default": False},
     "wait_s": {"type": "float", "default": 5},
     "lease_s": {"type": "float", "default": 60},
     "fail": {"type": "bool", "default": False},

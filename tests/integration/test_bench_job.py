@@ -252,6 +252,10 @@ class Bench:
         value: dict[str, Any] = json.loads(text_of(self.file(".status.json")) or "{}")
         return value
 
+    def client(self) -> int:
+        """The PID of what runs the client, as soon as the job has imported it."""
+        return int(wait_for(lambda: self.status().get("pid")))
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
@@ -324,7 +328,7 @@ def test_a_crash_of_the_client_is_seen_within_two_seconds_with_its_last_words(be
 
 def test_a_server_that_dies_fails_the_point_within_two_seconds_with_its_error_lines(bench: Bench) -> None:
     pd_bench.start(bench.params("hang"))
-    client = bench.status()["pid"]
+    client = bench.client()
     children = wait_for(lambda: processes.process_tree(client)[1:])
     with (bench.root / "p.log").open("a") as stream:
         stream.write("RuntimeError: CUDA error: out of memory\n")
@@ -369,7 +373,7 @@ def test_a_point_over_its_limit_ends_although_the_client_ignores_sigterm(bench: 
 
 def test_a_job_that_nobody_asks_about_ends_by_itself(bench: Bench) -> None:
     pd_bench.start(bench.params("hang", lease_s=1.5))
-    client = bench.status()["pid"]
+    client = bench.client()
     tree = [*wait_for(lambda: processes.process_tree(client)[1:]), client]
     wait_for(lambda: bench.status()["ended"])
     assert bench.status()["reason"] == "lease"
@@ -378,7 +382,7 @@ def test_a_job_that_nobody_asks_about_ends_by_itself(bench: Bench) -> None:
 
 def test_a_keeper_killed_from_outside_fails_the_point(bench: Bench) -> None:
     pd_bench.start(bench.params("hang"))
-    client = bench.status()["pid"]
+    client = bench.client()
     keeper = processes.read_process(client)
     assert keeper is not None
     os.kill(keeper.parent, signal.SIGKILL)
@@ -390,7 +394,7 @@ def test_a_keeper_killed_from_outside_fails_the_point(bench: Bench) -> None:
 
 def test_a_new_point_clears_away_a_job_that_still_runs(bench: Bench) -> None:
     pd_bench.start(bench.params("hang"))
-    client = bench.status()["pid"]
+    client = bench.client()
     tree = [*wait_for(lambda: processes.process_tree(client)[1:]), client]
     pd_bench.start(bench.params())
     assert not [pid for pid in tree if processes.is_alive(pid)]
@@ -400,7 +404,7 @@ def test_a_new_point_clears_away_a_job_that_still_runs(bench: Bench) -> None:
 
 def test_absent_ends_a_running_job_and_says_whether_it_did(bench: Bench) -> None:
     pd_bench.start(bench.params("hang"))
-    client = bench.status()["pid"]
+    client = bench.client()
     assert pd_bench.absent(bench.params()) == {"changed": True}
     assert not processes.is_alive(client)
     assert pd_bench.absent(bench.params()) == {"changed": False}
@@ -422,6 +426,48 @@ def test_a_worker_that_does_not_flush_its_cache_stops_the_point(bench: Bench) ->
     with pytest.raises(pd_bench.Refused, match=r"decode-0: POST .*: HTTP 400"):
         pd_bench.start(bench.params(workers=workers))
     assert pd_bench.absent(bench.params()) == {"changed": False}
+
+
+def job_of(bench: Bench) -> int:
+    """The PID of the job, which imports the client and forks the points."""
+    return int(json.loads((bench.root / "state" / "bench" / "state.json").read_text())["pid"])
+
+
+def run_point(bench: Bench, params: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """The job that ran a point, and what became of the point."""
+    pd_bench.start(params)
+    job = job_of(bench)
+    assert pd_bench.poll(params)["finished"]
+    return job, pd_bench.collect(params)
+
+
+def test_a_job_that_stays_runs_the_next_point_and_the_last_point_takes_it_away(bench: Bench) -> None:
+    first, one = run_point(bench, bench.params(stay=True))
+    second, two = run_point(bench, bench.params(point={**GOOD_POINT, "label": "c4-n12-again"}))
+    assert one["ok"] and two["ok"] and first == second
+    assert (one["changed"], two["changed"]) == (False, True)
+    assert [collected["record"]["label"] for collected in (one, two)] == ["c4-n12", "c4-n12-again"]
+    log = bench.root / "bench" / "a-run" / "c4-n12-again.log"
+    assert "12/12" in log.read_text()
+    assert pd_bench.absent(bench.params()) == {"changed": False}
+    assert not processes.is_alive(first) and not (bench.root / "state" / "bench").exists()
+
+
+@pytest.mark.parametrize(("change", "same"), [({"environment": {"OTHER": "1"}}, False), ({"run": "another"}, True)])
+def test_a_job_takes_a_point_only_when_its_client_would_be_the_same(
+    bench: Bench, change: dict[str, Any], same: bool
+) -> None:
+    first, one = run_point(bench, bench.params(stay=True))
+    second, two = run_point(bench, bench.params(**change))
+    assert one["ok"] and two["ok"] and (first == second) is same
+    assert not processes.is_alive(first)
+
+
+def test_a_failed_point_leaves_no_job_for_the_next_one(bench: Bench) -> None:
+    first, one = run_point(bench, bench.params("crash", stay=True))
+    second, two = run_point(bench, bench.params())
+    assert not one["ok"] and two["ok"] and first != second
+    assert any("ConnectionResetError" in line for line in one["record"]["error_lines"])
 
 
 def test_raw_output_of_the_newest_five_runs_is_kept(bench: Bench) -> None:
@@ -490,7 +536,7 @@ def test_ctrl_c_ends_the_client_within_five_seconds(bench: Bench, tmp_path: Path
     play = playbook(bench, "hang", tmp_path / "runs" / "r")
     # The run's name is its folder's.
     status = bench.root / "bench" / "r" / "c4-n12.status.json"
-    client = int(json.loads(wait_for(lambda: text_of(status), 30))["pid"])
+    client = int(wait_for(lambda: json.loads(text_of(status) or "{}").get("pid"), 30))
     time.sleep(1.0)
     assert processes.is_alive(client)
     os.kill(play.pid, signal.SIGINT)

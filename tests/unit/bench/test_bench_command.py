@@ -137,13 +137,13 @@ def test_prompts_that_share_prefixes_have_exactly_the_points_length() -> None:
 
 def test_the_client_gets_what_an_existing_engine_needs_to_be_imported() -> None:
     needed = {"SGLANG_IS_FLASHINFER_AVAILABLE": "false"}
-    found = client_environment("/usr/bin/python3", "/h", ["/srv/site"], needed)
+    found = client_environment("/usr/bin/python3", ["/srv/site"], needed)
     assert found["SGLANG_IS_FLASHINFER_AVAILABLE"] == "false" and found["PYTHONPATH"] == "/srv/site"
-    assert "SGLANG_IS_FLASHINFER_AVAILABLE" not in client_environment("/usr/bin/python3", "/h")
+    assert "SGLANG_IS_FLASHINFER_AVAILABLE" not in client_environment("/usr/bin/python3")
 
 
 def test_the_client_never_asks_a_model_hub() -> None:
-    environment = client_environment(TARGET["python"], "/opt/pdlab")
+    environment = client_environment(TARGET["python"])
     assert environment["HF_HUB_OFFLINE"] == environment["TRANSFORMERS_OFFLINE"] == "1"
     assert environment["PATH"].startswith("/opt/pdlab/engine/bin:")
     assert json.dumps(environment)
