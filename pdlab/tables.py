@@ -62,7 +62,7 @@ def results_table(report: Report, width: int = WIDTH) -> RenderableType:
     placed = {id(point) for group in groups.values() for point in group}
     lost = [point for point in report.points if id(point) not in placed]
     if lost:
-        groups["concurrency unknown"] = lost
+        groups["load unknown"] = lost
     if not groups:
         return Text("no benchmark point was reached", style=SOFT)
     columns = _COLUMNS + (_WIDE_COLUMNS if width >= WIDE else [])

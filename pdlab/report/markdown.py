@@ -27,7 +27,7 @@ from pdlab.report.headline import headline
 from pdlab.report.markdown_evidence import evidence_blocks
 from pdlab.report.markdown_text import fenced, table, text
 from pdlab.report.next_steps import next_steps
-from pdlab.report.workloads import load, workload
+from pdlab.report.workloads import load, load_heading, workload
 from pdlab.results.build import build_report
 from pdlab.results.model import Point, Report
 from pdlab.store import RunContents, StoreError
@@ -174,7 +174,7 @@ def _proof(report: Report) -> str:
 
 def _points(report: Report) -> str:
     header = [
-        "concurrency",
+        load_heading(report.points),
         "tokens",
         "requests",
         "output tok/s",

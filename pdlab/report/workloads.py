@@ -25,6 +25,12 @@ def load(point: Point) -> str:
     return point.label if point.concurrency is None else str(point.concurrency)
 
 
+def load_heading(points: Sequence[Point]) -> str:
+    """What heads a column of load()s."""
+    loops = {point.loop for point in points}
+    return "load" if len(loops) > 1 else "requests per s" if loops == {"open"} else "concurrency"
+
+
 def _amount(point: Point) -> float:
     return point.rate_s or 0.0 if point.loop == "open" else float(point.concurrency or 0)
 

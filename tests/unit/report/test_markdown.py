@@ -53,6 +53,29 @@ def test_a_failed_point_is_told_with_its_error_lines_and_no_figure(tmp_path: Pat
     assert "c16-n48 **FAILED**: 31 of 48 requests completed" in found
 
 
+@pytest.mark.parametrize(
+    ("loops", "heading", "cells"),
+    [
+        (["closed"], "concurrency", ["16"]),
+        (["open"], "requests per s", ["8/s"]),
+        (["closed", "open"], "load", ["16", "8/s"]),
+    ],
+)
+def test_the_loads_of_points_stand_below_what_they_are(
+    tmp_path: Path, loops: list[str], heading: str, cells: list[str]
+) -> None:
+    run = factory.RunMaker(tmp_path)
+    if "closed" in loops:
+        run.measure(16, 48)
+    if "open" in loops:
+        opened = {"label": "r8-n40", "loop": "open", "rate_s": 8.0, "concurrency": None}
+        run.record("point-r8-n40", factory.point_record(factory.client_line(8, 40), factory.point(8, 40), **opened))
+    tables = section(run.end("ok", 0).read()).split("\n\n")
+    points = next(block for block in tables if block.startswith("|") and "TPOT p50 / p90 ms" in block)
+    rows = [line.split("|")[1].strip() for line in points.splitlines()]
+    assert rows[0] == heading and rows[2:] == cells
+
+
 def test_every_row_of_a_table_has_the_same_columns(tmp_path: Path) -> None:
     run = factory.RunMaker(tmp_path)
     run.measure(1, 8)
