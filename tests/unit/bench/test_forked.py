@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -78,5 +79,8 @@ def test_waiting_gives_up_in_time_and_a_child_ends_with_its_parent() -> None:
     )
     pid, running = done.stdout.split()
     assert running == "None"
-    # Its output was the test's pipe, which run() has read to its end: the child has ended.
+    # Its output was the test's pipe, which run() has read to its end: it is about to be gone.
+    deadline = time.monotonic() + 5
+    while processes.is_alive(int(pid)) and time.monotonic() < deadline:
+        time.sleep(0.02)
     assert not processes.is_alive(int(pid))
