@@ -8,11 +8,12 @@ comments of the inventory that `pdlab init` writes, and changes what they know b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import DECODE, PREFILL
+from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import COLOCATED, DECODE, PREFILL
 from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_binding import format_list
+from ansible_collections.pdlab.pdlab.plugins.module_utils.numa_placement import UNBOUND
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_ports import (
     BOOTSTRAP_BASE,
     NCCL_BASE,
@@ -51,10 +52,23 @@ class Server:
     unbound: bool = False
     why: str = ""
 
+    def settings(self) -> dict[str, Any]:
+        """As `pd_servers` has it, on one line."""
+        found: dict[str, Any] = {"name": self.name, "role": self.role}
+        if self.gpus:
+            found["gpus"] = self.gpus
+        if self.unbound:
+            found["numa_node"] = UNBOUND
+        found |= {"port": self.port, "nccl_port": self.nccl_port}
+        return {**found, "args": {"gpu-id-step": self.step}} if self.step > 1 else found
+
 
 @dataclass
 class Shape:
-    """What the box gets. `notes` are for the head of the file: what was seen, and what a person should know."""
+    """What the box gets. `notes` are for the head of the file: what was seen, and what a person should know.
+
+    `arms`: what the same GPUs could be instead, to compare with; empty where figures mean nothing.
+    """
 
     device: str
     servers: list[Server]
@@ -64,6 +78,7 @@ class Shape:
     # Of all GPUs, when nvidia-smi says it; and the profile of the environment that goes with how they are joined.
     compute_capability: str | None = None
     collectives: str | None = None
+    arms: dict[str, list[Server]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     port_notes: list[str] = field(default_factory=list)
 
@@ -202,7 +217,33 @@ def _disaggregated(facts: Facts, gpus: Sequence[Facts], ports: _FreePorts, notes
         server.step, server.unbound = step, node < 0 and several_nodes
         server.why = f"GPU {format_list(set(row))}: {_placed_at(node, several_nodes)}"
         servers.append(server)
-    return Shape("cuda", servers, *_router_ports(ports), notes=notes, port_notes=ports.notes)
+    arms = _colocated_arms(servers, facts["gpu"].get("p2p"), {node for node, _row, _step in places})
+    return Shape("cuda", servers, *_router_ports(ports), arms=arms, notes=notes, port_notes=ports.notes)
+
+
+def _colocated_arms(
+    servers: Sequence[Server], p2p: Mapping[str, Mapping[str, str]] | None, nodes: set[int]
+) -> dict[str, list[Server]]:
+    """The same GPUs without disaggregation: one server over all of them, and one in each server's place.
+
+    One over all only where they reach each other, SGLang can count through them, and their number is a power of two,
+    as TP wants it. It is bound to no node where they lie at several (`nodes`). Ports are those of the servers that
+    are replaced: arms take turns.
+    """
+    arms = {}
+    gpus = sorted(gpu for server in servers for gpu in server.gpus)
+    row, step = _row(gpus, len(gpus))
+    if len(row) == len(gpus) and len(gpus).bit_count() == 1 and len(_islands(gpus, p2p)) == 1:
+        first = servers[0]
+        whole = replace(
+            first, name=f"colocated-tp{len(gpus)}", role=COLOCATED, bootstrap_port=None, gpus=gpus, step=step
+        )
+        arms[f"tp{len(gpus)}"] = [replace(whole, unbound=first.unbound or len(nodes) > 1)]
+    copies = [
+        replace(server, name=f"colocated-{place}", role=COLOCATED, bootstrap_port=None)
+        for place, server in enumerate(servers)
+    ]
+    return {**arms, f"dp{len(copies)}": copies}
 
 
 def _division(size: int, prefills: int, decodes: int) -> str:
@@ -234,7 +275,8 @@ def _rehearsal(facts: Facts, ports: _FreePorts, notes: Sequence[str] = ()) -> Sh
     seen = list(notes) or [_no_gpus(facts)]
     seen.append("So this is a REHEARSAL on the CPU with the canary model. Its figures say nothing about any GPU.")
     servers = [_server(role, 0, [], ports) for role in (PREFILL, DECODE)]
-    return Shape("cpu", servers, *_router_ports(ports), notes=seen, port_notes=ports.notes)
+    arms = {"colocated": [replace(servers[0], name="colocated-0", role=COLOCATED, bootstrap_port=None)]}
+    return Shape("cpu", servers, *_router_ports(ports), arms=arms, notes=seen, port_notes=ports.notes)
 
 
 def _no_gpus(facts: Facts) -> str:

@@ -58,11 +58,45 @@ def test_gpus_that_are_numbered_across_the_nodes_are_counted_in_steps() -> None:
 def test_gpus_that_do_not_reach_each_other_form_no_group() -> None:
     reach = {f"{a}-{b}": "OK" if a // 2 == b // 2 else "CNS" for a in range(4) for b in range(4) if a != b}
     split = box(0, 0, 0, 0, gpu={"p2p": {"read": reach, "write": reach}})
+    assert list(shape_of(split).arms) == ["dp2"], "no tensor parallelism over GPUs that do not reach each other"
     assert servers(split) == [("prefill-0", [0, 1]), ("decode-0", [2, 3])]
     nobody = dict.fromkeys(reach, "CNS")
     assert [gpus for _name, gpus in servers(box(0, 0, 0, 0, gpu={"p2p": {"read": nobody, "write": nobody}}))] == [
         [0], [1], [2], [3],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted"),
+    [
+        ([0, 0], {"tp2": [([0, 1], 1, False)], "dp2": [([0], 1, False), ([1], 1, False)]}),
+        (
+            [0] * 4 + [1] * 4,
+            {
+                "tp8": [([0, 1, 2, 3, 4, 5, 6, 7], 1, True)],
+                "dp2": [([0, 1, 2, 3], 1, False), ([4, 5, 6, 7], 1, False)],
+            },
+        ),
+        ([0, 1, 0, 1], {"tp4": [([0, 1, 2, 3], 1, True)], "dp2": [([0, 2], 2, False), ([1, 3], 2, False)]}),
+        # Three are no power of two; GPU 2 lies between the others and belongs to none.
+        ([0, 0, 0], {"dp3": [([0], 1, False), ([1], 1, False), ([2], 1, False)]}),
+        ([0, 0, 0, 1, 1, 1], {"dp2": [([0, 1], 1, False), ([3, 4], 1, False)]}),
+        ([None, None], {"tp2": [([0, 1], 1, False)], "dp2": [([0], 1, False), ([1], 1, False)]}),
+    ],
+)
+def test_the_same_gpus_without_disaggregation_are_the_arms_to_compare_with(
+    nodes: list[int | None], wanted: dict[str, list[tuple[list[int], int, bool]]]
+) -> None:
+    shape = shape_of(box(*nodes))
+    assert {
+        name: [(server.gpus, server.step, server.unbound) for server in arm] for name, arm in shape.arms.items()
+    } == wanted
+    for arm in shape.arms.values():
+        assert {server.role for server in arm} == {"colocated"}
+        ports = [port for server in arm for port in (server.port, server.nccl_port)]
+        assert len(ports) == len(set(ports)), "servers of one arm run at once"
+        assert set(ports) <= {port for server in shape.servers for port in (server.port, server.nccl_port)}
+        assert all(server.bootstrap_port is None for server in arm)
 
 
 def test_one_gpu_is_shared_and_that_is_said() -> None:

@@ -40,8 +40,8 @@ def pdlab(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def plan_in(folder: Path) -> tuple[str, dict[str, Any]]:
-    """(the host's name, the plan) of a written inventory; the one template in it is that of the rehearsal's uv."""
+def plan_in(folder: Path, arm: str | None = None) -> tuple[str, dict[str, Any]]:
+    """(the host's name, the plan) of a written inventory, or of one of its arms; the one template in it is that of the rehearsal's uv."""
     hosts = yaml.safe_load((folder / "hosts.yml").read_text())["all"]["children"]["pdlab"]["hosts"]
     ((name, reached),) = hosts.items()
     text = (folder / "group_vars" / "pdlab.yml").read_text()
@@ -49,7 +49,7 @@ def plan_in(folder: Path) -> tuple[str, dict[str, Any]]:
     own = {key: value for key, value in given.items() if key in PER_HOST}
     shared = {key: value for key, value in given.items() if key not in PER_HOST}
     host = HostVars(name, local="ansible_connection" in reached, home="/home/user", variables=own)
-    plan, faults = resolve(shared, [host], WORKLOADS)
+    plan, faults = resolve({**shared, **({"pd_arm": arm} if arm else {})}, [host], WORKLOADS)
     assert plan, list(map(str, faults))
     return name, plan
 
@@ -74,6 +74,22 @@ def test_what_is_written_for_a_recorded_box_resolves_and_fits_it(
         if verdict["severity"] == "veto" and not verdict["ok"]
     }
     assert set(vetoes) == BEYOND_AN_INVENTORY.get(recording.name, set()), vetoes
+
+
+@pytest.mark.parametrize("recording", RECORDED, ids=lambda path: path.name)
+def test_every_arm_that_is_written_resolves_on_the_same_gpus(recording: Path, tmp_path: Path) -> None:
+    shape = make_inventory(look_at_recording(recording), None, tmp_path / "box", MODEL, recording=recording)
+    gpus = sorted(gpu for server in shape.servers for gpu in server.gpus)
+    for arm in ["pd", *shape.arms] if shape.arms else []:
+        name, plan = plan_in(tmp_path / "box", arm)
+        assert plan["arm"] == arm
+        run = dry_run(plan, {name: read_facts(Recording(recording), {})})
+        assert list(run.faults) == []
+        assert not any(server["numa_pending"] for server in run.plan["servers"])
+        if shape.device == "cuda":
+            assert sorted(gpu for server in plan["servers"] for gpu in server["gpus"]) == gpus
+    # One GPU for both roles: figures mean nothing, so there is nothing to compare.
+    assert bool(shape.arms) is not shape.shared
 
 
 def test_the_reference_box_gets_the_reference_topology(tmp_path: Path) -> None:
