@@ -20,11 +20,13 @@ from rich.console import Console
 from pdlab import __version__
 from pdlab.exit_codes import BY_STAGE, Exit
 from pdlab.failures import first_line
+from pdlab.loose import as_mapping
 from pdlab.progress import Progress
 from pdlab.runner import Cancellation, Listener, Outcome, PlaybookOptions, run_playbook
 from pdlab.store import CANCELLED, FAILED, OK, RunFolder, StoreError
 
 CANCEL_PLAYBOOK = "cancel"
+LET_GO_PLAYBOOK = "let_go"
 # Failures that the servers' own words may explain. The report stage keeps them of a run that came so far.
 KEEPS_LOGS = (Exit.DEPLOY_FAILED, Exit.WRONG_ANSWER, Exit.BENCHMARK_FAILED)
 
@@ -58,7 +60,7 @@ class Step:
 class Session:
     """A run with a folder: `run()` plays the stages and returns the exit status.
 
-    `folder`: one that is made already, of a leg. `above`: what the display says over the stages, asked for again and
+    `folder`: one that is made already, of a leg; whoever made it lets go of the hosts when all legs are over. `above`: what the display says over the stages, asked for again and
     again. `meanwhile` is called beside the first stage, as the runner says.
     """
 
@@ -77,6 +79,7 @@ class Session:
         self.runs_dir = runs_dir
         self.cancellation = Cancellation()
         self.folder = folder
+        self.is_part = folder is not None
         self.above = above
         self.meanwhile = meanwhile
         self.outcome = Outcome()
@@ -120,6 +123,8 @@ class Session:
             code = self._exit(stage)
             if code in KEEPS_LOGS:
                 self._keep_logs()
+            if self.holds_other_machines and not self.is_part and self.cancellation.signals_sent < 2:
+                let_go(self._same_hosts())
         if self.folder:
             why = None if code is Exit.OK else first_line(self.outcome)
             status = {Exit.OK: OK, Exit.CANCELLED: CANCELLED}.get(code, FAILED)
@@ -164,6 +169,13 @@ class Session:
         if not self.options.check and self.outcome.of_action("topology"):
             end_jobs(self._same_hosts())
 
+    @property
+    def holds_other_machines(self) -> bool:
+        """Whether this run may hold a host that is not this machine, and so cannot see that the run has ended."""
+        plans = [as_mapping(result.result.get("plan")) for result in self.outcome.of_action("topology")]
+        hosts = [as_mapping(host) for plan in plans for host in as_mapping(plan.get("hosts")).values()]
+        return not self.options.check and any(host.get("local") is False for host in hosts)
+
     def _keep_logs(self) -> None:
         """After a failure: what the servers said last belongs to the run."""
         if self.folder:
@@ -197,6 +209,12 @@ def end_jobs(options: PlaybookOptions) -> None:
     """End the long jobs that live on under a target's service manager. `options` name the hosts."""
     with tempfile.TemporaryDirectory(prefix="pdlab-cancel-") as private:
         run_playbook(CANCEL_PLAYBOOK, options, Path(private), variables={"pdlab_owner_pid": os.getpid()})
+
+
+def let_go(options: PlaybookOptions) -> None:
+    """Let go of hosts that this process holds. `options` name them."""
+    with tempfile.TemporaryDirectory(prefix="pdlab-let-go-") as private:
+        run_playbook(LET_GO_PLAYBOOK, options, Path(private), variables={"pdlab_owner_pid": os.getpid()})
 
 
 def play_quietly(

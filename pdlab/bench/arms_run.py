@@ -24,7 +24,7 @@ from pdlab.exit_codes import Exit
 from pdlab.failures import failure_lines
 from pdlab.moments import seconds_between
 from pdlab.runner import Cancellation, PlaybookOptions, end_playbooks
-from pdlab.session import Session, Step, cancelled_by_signals, end_jobs
+from pdlab.session import Session, Step, cancelled_by_signals, end_jobs, let_go
 from pdlab.store import CANCELLED, FAILED, OK, RunFolder
 
 LEG_TAGS = "preflight,deploy,ready,verify,benchmark,report"
@@ -46,12 +46,15 @@ class ArmsRun:
         self.whole, self.took = legs_so_far(folder)
         # What runs on the box: nothing of this run yet (None), nobody knows (""), or an arm.
         self.deployed: str | None = "" if folder.leg_folders() else None
+        self.holds_other_machines = False
 
     def run(self) -> Exit:
         """Measure what is missing, put the first arm back, and return the run's exit status. Raises StoreError."""
         with cancelled_by_signals(self.cancellation, self.console):
             self._legs()
             restored = self._restore()
+            if self.holds_other_machines and self.cancellation.signals_sent < 2:
+                let_go(self.options)
         code = combined([*self.statuses.values(), restored])
         why = "; ".join(
             f"{leg}: {status.name.lower()}" for leg, status in self.statuses.items() if status is not Exit.OK
@@ -130,6 +133,7 @@ class ArmsRun:
         session.cancellation = self.cancellation
         benchmark = {"pd_benchmark": self.document.benchmark} if self.document.benchmark else {}
         code = session.run("site", {**benchmark, **variables}, then)
+        self.holds_other_machines |= session.holds_other_machines
         for line in failure_lines(session.outcome):
             self.console.print(line, style="red", soft_wrap=True, markup=False)
         return code

@@ -59,6 +59,8 @@ class Box:
         self.plan = plan_of()
         self.cancelled = 0
         self.logs_of: list[str | None] = []
+        self.let_go_after: list[int] = []
+        self.hosts: dict[str, Any] = {}
         self.fails: dict[tuple[str, str], Callable[[], Outcome]] = {}
 
     def __call__(self, playbook: str, options: PlaybookOptions, private: Path, **rest: Any) -> Outcome:
@@ -67,6 +69,7 @@ class Box:
         arm = next((each.partition("=")[2] for each in options.extra_vars if each.startswith("pd_arm=")), None)
         self.logs_of += [arm] if playbook == "logs" else []
         self.cancelled += playbook == session.CANCEL_PLAYBOOK
+        self.let_go_after += [len(self.played)] if playbook == session.LET_GO_PLAYBOOK else []
         if playbook not in ("site", "benchmark", "report"):
             return done()
         self.played.append((playbook, arm, options.tags))
@@ -76,7 +79,10 @@ class Box:
         stage = TaskResult("h", "t", "pdlab.pdlab.stage", {"stage": "deploy", "state": "started"})
         rest["listener"].task_done(stage)
         fail = self.fails.pop((str(arm), Path(folder).name.partition("-")[2]), None)
-        return fail() if fail else done()
+        outcome = fail() if fail else done()
+        seen = TaskResult("h", "t", "pdlab.pdlab.topology", {"plan": {"hosts": self.hosts}})
+        outcome.results.append(seen)
+        return outcome
 
     @property
     def arms(self) -> list[str | None]:
@@ -171,6 +177,21 @@ def test_a_failed_point_alone_is_status_6(box: Box, console: Console, tmp_path: 
     folder, document = started(tmp_path, ["pd", "colocated"], 2)
     assert run(console, folder, document) is Exit.BENCHMARK_FAILED
     assert [status for _name, status in legs(folder)] == ["ok", "ok", "ok", "failed"]
+
+
+@pytest.mark.parametrize("fails", [None, failed("pd_server")], ids=["whole", "failed"])
+def test_other_machines_are_let_go_once_when_all_is_over(
+    box: Box, console: Console, tmp_path: Path, fails: Callable[[], Outcome] | None
+) -> None:
+    if fails:
+        box.fails[("pd", "pd-r2")] = fails
+    box.hosts = {"here": {"local": True}}
+    run(console, *started(tmp_path / "here", ["pd", "colocated"], 1))
+    assert box.let_go_after == [], "a host that is the controller sees by itself that the run has ended"
+    box.hosts = {"here": {"local": True}, "box1": {"local": False}}
+    box.played.clear()
+    run(console, *started(tmp_path / "there", ["pd", "colocated"], 2))
+    assert box.let_go_after == [len(box.played)], "not between the legs: somebody else would take the host"
 
 
 def test_a_host_that_another_run_holds_ends_it_at_once_and_nothing_is_put_back(

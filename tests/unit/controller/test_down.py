@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -14,8 +15,11 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.pdlab.pdlab.plugins.module_utils import host_lock, processes
+from rich.console import Console
 
+from pdlab import session
 from pdlab.exit_codes import Exit
+from pdlab.runner import Outcome, PlaybookOptions, TaskResult
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
@@ -124,6 +128,30 @@ def test_a_run_on_one_host_keeps_the_other_hosts_of_the_fleet_as_they_are(tmp_pa
     told = done.stdout.split("TASK [Remove the services]")[1].split("TASK")[0]
     assert "skipping: [box2]" in told and "ok: [" not in told and "changed: [" not in told, told
     assert not free.exists(), "the host that was free is let go"
+
+
+@pytest.mark.parametrize(
+    ("local", "status"), [(False, "successful"), (False, "failed"), (False, "cancelled"), (True, "failed")]
+)
+def test_a_run_on_another_machine_lets_go_of_it_however_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: bool, status: str
+) -> None:
+    played = []
+
+    def stand_in(playbook: str, *_args: Any, **_rest: Any) -> Outcome:
+        played.append(playbook)
+        plan = {"hosts": {"here": {"local": True}, "box1": {"local": local}}}
+        result = TaskResult("box1", "t", "pdlab.pdlab.topology", {"plan": plan})
+        return Outcome(status=status, results=[result])
+
+    monkeypatch.setattr(session, "run_playbook", stand_in)
+    console = Console(file=io.StringIO(), width=80)
+    session.Session(console, PlaybookOptions(tmp_path), tmp_path / "runs").run("site")
+    assert (played[-1] == "let_go") is not local
+    assert played.count("let_go") == (0 if local else 1)
+    played.clear()
+    session.Session(console, PlaybookOptions(tmp_path, check=True), tmp_path / "runs").run("site")
+    assert "let_go" not in played, "in check mode nothing was held"
 
 
 def flat(tasks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
