@@ -320,3 +320,10 @@ def test_every_relative_link_leads_somewhere(path: Path) -> None:
 def test_the_index_of_the_documentation_has_every_page() -> None:
     index = (DOCS / "README.md").read_text()
     assert not [path.name for path in DOCS.glob("*.md") if path.name != "README.md" and f"({path.name})" not in index]
+
+
+def test_each_decision_has_a_number_of_its_own_and_says_it() -> None:
+    pages = sorted((CHECKOUT / "docs" / "decisions").glob("[0-9]*.md"))
+    numbers = [int(page.name.split("-")[0]) for page in pages]
+    assert numbers == list(range(1, len(pages) + 1))
+    assert [page.read_text().split(".")[0] for page in pages] == [f"# {number}" for number in numbers]
