@@ -95,12 +95,14 @@ def what_if(arm: FittedArm, base: Measurement, change: Change) -> Prediction:
     refuse_a_bad_model(arm)
     fit = arm.prefill_fit
     measured = model_of(fit.latency, fit.service, arm.tpot, base.input_len, arm.prefill, arm.decode, arm.transfer_ms)
-    before = solve(measured, base.concurrency, base.output_len)
+    # With what was in flight: at the nominal concurrency a short run's ramps would be counted as more load.
+    held = in_flight(base)
+    before = solve(measured, held, base.output_len)
     after = state_at(
         arm,
         change.input_len or base.input_len,
         change.output_len or base.output_len,
-        change.concurrency or base.concurrency,
+        change.concurrency or held,
         change.prefill or arm.prefill,
         change.decode or arm.decode,
     )
@@ -116,6 +118,8 @@ def what_if(arm: FittedArm, base: Measurement, change: Change) -> Prediction:
 
 def refuse_a_bad_model(arm: FittedArm) -> None:
     """Raises RefusedError where the curves do not even meet the points that they were fitted on."""
+    if not arm.errors:
+        raise RefusedError("the model can be held against no point of these servers: measure E2E or TTFT with each")
     if arm.worst_error > MODEL_ERROR:
         label, error = max(arm.errors, key=lambda item: item[1])
         raise RefusedError(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -120,6 +121,9 @@ def explain(
     from pdlab.explanation import explanation
 
     limits = Limits(ttft_ms, tpot_ms, e2e_ms)
+    endless = [f"--{name.replace('_', '-')}" for name, value in vars(limits).items() if value == math.inf]
+    if endless:
+        fail(f"{', '.join(endless)}: give a number of ms, or leave it out for no limit", Exit.USAGE)
     asked = None if limits == Limits() else limits
     ids = [word for word in words or () if looks_like_id(word)]
     runs = [word for word in words or () if not looks_like_id(word)] or ["latest"]

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from pdlab.analysis.comparison import Comparison, compare
+from pdlab.analysis.decision import settled_claim
 from pdlab.evidence.cells import PER_GPU, Sample, by_arm, figures_of
 from pdlab.evidence.model import Arm, ComparisonRow, Load
 
@@ -91,6 +92,8 @@ def _row(workload: str, load: Load, quantity: str, a: str, b: str, found: Compar
         ratio=finite(found.ratio),
         ratio_low=finite(found.ratio_low),
         ratio_high=finite(found.ratio_high),
-        claim=found.claim,
-        words=found.words,
+        claim=settled_claim(found),
+        words=found.words
+        if settled_claim(found) == found.claim
+        else f"{found.words}, but the ratio's interval includes 1",
     )

@@ -25,10 +25,16 @@ def legs_side_by_side(folders: Sequence[RunFolder]) -> tuple[Leg, ...]:
     """The legs of all runs, in the order in which they began. Paths are relative to the runs' common parent.
 
     Repeats are numbered anew, each arm from 0: what is paired is the order in which arms ran. A run that is named twice
-    counts once.
+    counts once, and so does a copy of it in another place.
     """
     runs = {str(folder.path): folder for folder in folders}
-    found = [(folder, leg) for folder in runs.values() for leg in legs_of(folder)]
+    # A copy of a run is no repeat of it: the same leg of the same run, begun at the same moment, is one measurement.
+    known = {
+        (folder.run_name, leg.id, leg.report.started): (folder, leg)
+        for folder in reversed(list(runs.values()))
+        for leg in legs_of(folder)
+    }
+    found = list(known.values())
     found.sort(key=lambda one: (one[1].report.started or "", one[1].run, one[1].order))
     names = _names([leg for _folder, leg in found])
     seen: dict[str, int] = {}

@@ -46,7 +46,9 @@ def support(found: Comparison, *, factor: bool = False) -> str:
         return runs(found)
     repeats = runs(found)
     shown = "" if settled_claim(found) in ("higher", "lower") else ": no effect shown"
-    if found.ratio_low is None or found.ratio_high is None:
+    # Pairs of unlike size can tell difference and ratio apart: the interval is shown that includes no effect.
+    beside = shown and found.ratio_low is not None and not found.ratio_low <= 1 <= (found.ratio_high or 0.0)
+    if found.ratio_low is None or found.ratio_high is None or beside:
         return f"95 % interval of the difference {found.low:+.3g} to {found.high:+.3g}, {repeats}{shown}"
     low, high = found.ratio_low, found.ratio_high
     # Both ends in one unit: "+15 % to 6.65 times" would have to be worked out.

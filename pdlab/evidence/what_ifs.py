@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -37,34 +38,43 @@ def change_of(text: str) -> Change:
         name = key.strip().replace("-", "_")
         if name not in KEYS:
             raise ValueError(f"--what-if {text}: {key.strip()!r} cannot be changed; known are {', '.join(KEYS)}")
-        if not value.strip().isdigit() or int(value) < 1:
+        if name in values:
+            raise ValueError(f"--what-if {text}: {name} stands there twice")
+        if not re.fullmatch(r"[0-9]{1,9}", value.strip()) or int(value) < 1:
             raise ValueError(f"--what-if {text}: {name} must be a whole number from 1 on, as in {name}=2")
         values[name] = int(value)
     return Change(**values)
 
 
 def what_ifs_of(samples: Sequence[Sample], change: str) -> list[WhatIf]:
-    """The change at the highest closed-loop load of each workload, for each prefill/decode arm.
+    """The change at each prefill/decode arm's highest closed-loop load of each workload.
 
-    What the fitted curves do not reach is refused, and the words say why. Raises ValueError for no change.
+    What the fitted curves do not reach is refused, and the words say why. Raises ValueError for no change, and where no
+    arm has such a load: a question is not left without an answer.
     """
     wanted = change_of(change)
     made = []
-    for workload, load, here in highest_loads(samples):
-        for arm, one in here.items():
-            if one.measurement is None or not one.measurement.servers.disaggregated:
+    for arm in dict.fromkeys(one.row.arm for one in samples):
+        own = [one for one in samples if one.row.arm == arm and one.row.counts]
+        points = [one.measurement for one in own if one.measurement is not None]
+        saturated = frozenset(one.row.point.label for one in own if one.row.bound == "prefill-bound")
+        for workload, load, here in highest_loads(own):
+            base = here[arm].measurement
+            if base is None or not base.servers.disaggregated:
                 continue
-            own = [other for other in samples if other.row.arm == arm and other.row.counts]
-            saturated = frozenset(other.row.point.label for other in own if other.row.bound == "prefill-bound")
             found: Prediction | None = None
             try:
-                points = [other.measurement for other in own if other.measurement is not None]
-                found = what_if(fit_arm(points, saturated), one.measurement, wanted)
+                found = what_if(fit_arm(points, saturated), base, wanted)
                 said = _said(found)
             except RefusedError as error:
                 said = f"refused: {error}"
             words = f"what if {change}, {workload}, {arm} at {load_words(load)}: {said}"
             made.append(WhatIf(arm, workload, load, change, found, words))
+    if not made:
+        raise ValueError(
+            f"--what-if {change}: no arm of prefill and decode servers has a point that counts with two requests at once "
+            "or more; measure one, as in `pdlab bench --workload short`"
+        )
     return made
 
 

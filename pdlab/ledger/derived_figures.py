@@ -137,7 +137,8 @@ def winner_figure(evidence: Evidence, figure: ids.WinnerFigure, explain: Of) -> 
         for row in evidence.points
         if row.counts and (row.arm, row.workload, row.load) == (figure.arm, figure.workload, figure.load)
     ]
-    inputs = [explain(ids.goodput_figure(row.leg, row.point.label, figure.limits)) for row in rows]
+    asked = [explain(ids.goodput_figure(row.leg, row.point.label, figure.limits)) for row in rows]
+    inputs = [one for one in asked if one.value is not None]
     shown = cell.goodput[figure.arm]
     return Explained(
         id=str(figure),
@@ -250,7 +251,8 @@ def _attainment(points: Sequence[PointRow], inputs: Sequence[Explained]) -> dict
     good: dict[float, list[tuple[float, float]]] = {}
     for point, one in zip(points, inputs, strict=True):
         met, sent = one.more.get("good"), one.more.get("requested")
-        if isinstance(met, int) and isinstance(sent, int) and point.load.rate_s is not None:
+        # A point whose requests' times were not kept tells nothing of its rate.
+        if one.value is not None and isinstance(met, int) and isinstance(sent, int) and point.load.rate_s is not None:
             good.setdefault(point.load.rate_s, []).append((met, sent))
     return {rate: sum(met for met, _ in rows) / sum(sent for _, sent in rows) for rate, rows in sorted(good.items())}
 

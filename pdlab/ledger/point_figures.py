@@ -112,7 +112,8 @@ def goodput_figure(places: Places, id: str, label: str, limits: LimitSet, shown:
     good = sum(met)
     names = ("TTFT", "TPOT", "E2E")
     asked = ", ".join(f"{name} <= {limit:g} ms" for name, limit in zip(names, wanted, strict=True) if limit is not None)
-    value = good * rate / completed if rows and rate and completed else None
+    # As measured.py: arrays that do not match the count are not used.
+    value = good * rate / completed if rate and completed and len(rows) == completed else None
     return Explained(
         id=id,
         what=what,

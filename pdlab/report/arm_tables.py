@@ -177,7 +177,10 @@ def _figure(cell: Cell | None, field: str) -> Shown | None:
 
 def _claim(row: ComparisonRow) -> ClaimRow:
     said = formatting.times(row.ratio, row.ratio_low, row.ratio_high)
-    if row.ratio is None:
+    low, high = row.ratio_low, row.ratio_high
+    beside = row.claim == "no effect shown" and low is not None and high is not None and not low <= 1 <= high
+    # The interval that is shown is one that says what is claimed.
+    if row.ratio is None or beside:
         said = formatting.interval(row.difference, row.low, row.high)
     return ClaimRow(
         row.a, row.b, NAMES.get(row.quantity, row.quantity), Shown(said, comparison_id(row)), row.claim, row.words

@@ -7,21 +7,28 @@ import json
 import random
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from pdlab.analysis.comparison import compare
+from pdlab.cli import app
 from pdlab.evidence import next_steps
 from pdlab.evidence import verdict_words as words
 from pdlab.evidence.build import build_evidence
+from pdlab.evidence.cells import samples_of
 from pdlab.evidence.figure_ids import verdict_figure
 from pdlab.evidence.legs import legs_of
 from pdlab.evidence.model import Arm, Evidence, LimitSet
+from pdlab.evidence.side_by_side import legs_side_by_side
+from pdlab.evidence.what_ifs import what_ifs_of
 from pdlab.explain import explain, lines
 from pdlab.ledger.figures import Ledger
 from pdlab.report import write_report
+from pdlab.report.arm_tables import workload_tables
 from pdlab.store import RunFolder
 from tests.unit.evidence.arms_run_factory import RAG, ArmsRun, client_line, planned, seeded_run
 
@@ -292,3 +299,84 @@ def test_columns_never_run_into_each_other_and_no_table_is_wider_than_the_termin
         assert runs == "1" and load.endswith("/s")
         assert float(rate.replace(",", "")) == pytest.approx(8 / scale, rel=0.06)
         assert float(tokens.replace(",", "")) == pytest.approx(8 * 64 / scale, rel=0.06)
+
+
+# --- one measurement is one repeat, one claim has one interval ---------------------------------------------------
+
+
+def test_a_copy_of_a_run_is_no_repeat_of_it(tmp_path: Path) -> None:
+    folder = rag_run(tmp_path, fast_pd, repeats=(1, 2))
+    copy = RunFolder(Path(shutil.copytree(folder.path, tmp_path / "kept" / "elsewhere")))
+    legs = legs_side_by_side([folder, copy])
+    assert [leg.id for leg in legs] == [leg.id for leg in legs_side_by_side([folder])]
+    assert {row.repeats for row in build_evidence(legs, "compared").verdicts} == {2}
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [([2.0, 2.0, 2.0], [1.0, 1.5, 1.99]), ([1.0, 50.0, 1.5], [0.5, 26.0, 0.8]), ([7.3, 7.5, 7.1], [7.7, 8.2, 7.3])],
+    ids=["unlike sizes", "one large pair", "close"],
+)
+def test_the_interval_beside_a_claim_is_never_one_that_says_the_opposite(
+    a: Sequence[float], b: Sequence[float]
+) -> None:
+    found = compare("x", a, b)
+    said = words.support(found)
+    assert found.ratio_low and found.ratio_high and found.low is not None and found.high is not None
+    if "no effect shown" in said:
+        shown = (found.low, found.high, 0.0) if "difference" in said else (found.ratio_low, found.ratio_high, 1.0)
+        assert shown[0] <= shown[2] <= shown[1]
+
+
+def test_a_table_claims_what_difference_and_ratio_both_show(tmp_path: Path) -> None:
+    """TPOT of tp2 in one repeat is far off: the intervals of difference and ratio part."""
+    for tpots in ((9.0, 9.2, 30.0), (6.2, 9.0, 9.1), (6.01, 6.02, 6.9)):
+        folder = rag_run(
+            tmp_path / f"{tpots}", lambda arm, repeat, _rate, of=tpots: 6.0 if arm == "pd" else of[repeat - 1]
+        )
+        found = evidence_of(folder)
+        for row in found.comparisons:
+            if row.claim in ("higher", "lower") and row.ratio_low and row.ratio_high:
+                assert not row.ratio_low <= 1 <= row.ratio_high
+            assert row.low is not None and row.high is not None
+            if row.claim in ("higher", "lower"):
+                assert not row.low <= 0 <= row.high
+        for table in workload_tables(found):
+            for claim in (claim for group in table.groups for claim in group.claims):
+                ends = re.search(r"\(([\d.,]+) to ([\d.,]+)\)", claim.ratio.text)
+                if claim.claim == "no effect shown" and "×" in claim.ratio.text and ends:
+                    assert float(ends[1]) <= 1 <= float(ends[2])
+
+
+def test_every_figure_of_a_run_with_damaged_lines_is_worked_out_as_it_is_shown(tmp_path: Path) -> None:
+    folder = rag_run(tmp_path, lambda arm, *_: 6.0 if arm == "pd" else 7.9, repeats=(1, 2))
+    RunFolder(leg_path(folder, "pd-r1")).raw_path("r8-n20").write_text("")
+    raw = RunFolder(leg_path(folder, "tp2-r2")).raw_path("r4-n20")
+    line = json.loads(raw.read_text())
+    line["ttfts"][0] = float("inf")
+    raw.write_text(json.dumps(line) + "\n")
+    ledger = Ledger(folder)
+    wrong = [id for id in ledger.every_id() if not ledger.explain(id).agrees]
+    assert not wrong
+
+
+# --- questions about a finished run ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", ["prefill=2,prefill=3", "prefill=²", "output_len=99999999999", "prefill=2"])
+def test_a_what_if_that_cannot_be_answered_is_refused_in_words(tmp_path: Path, change: str) -> None:
+    """Of an open loop alone there is no closed-loop load to change."""
+    folder = rag_run(tmp_path, fast_pd, repeats=(1,))
+    with pytest.raises(ValueError, match=r"--what-if .*(stands there twice|must be a whole number|no arm of prefill)"):
+        explain(legs_of(folder), "odd", None, [change])
+
+
+def test_a_what_if_that_changes_nothing_gives_what_was(tmp_path: Path) -> None:
+    made = what_ifs_of(samples_of(legs_of(seeded_run(tmp_path, repeats=1, arms=("pd", "tp2")))), "prefill=1")
+    assert [one.prediction.rate_ratio for one in made if one.prediction] == [1.0]
+
+
+def test_a_limit_without_an_end_is_refused(tmp_path: Path) -> None:
+    folder = rag_run(tmp_path, fast_pd, repeats=(1,))
+    done = CliRunner().invoke(app, ["explain", str(folder.path), "--tpot-ms", "inf"])
+    assert done.exit_code == 2 and "--tpot-ms: give a number of ms" in done.output
