@@ -13,7 +13,8 @@ description:
     request complete, and multiplies the time to the first token; so UCX has to write through C(cuda_ipc), and at no
     less than a tenth of the speed of a plain copy between the same GPUs.
   - With several ranks in a role there are several ways. O(pairs) names the others. Each is tried once the first is good,
-    those without a GPU in common at the same time, and judged in the same way.
+    those without a GPU in common at the same time, and judged by the path; a tenth of the speed is enough there, since
+    they may share a link.
   - A good result is kept for the engine's fingerprint and this boot, so that a second deployment need not repeat it.
 options:
   pythonpath:
@@ -121,7 +122,11 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import nixl_probe
 from ansible_collections.pdlab.pdlab.plugins.module_utils.carried_script import run_for_document
 from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import KV, OPTIONS
-from ansible_collections.pdlab.pdlab.plugins.module_utils.kv_path import path_fault
+from ansible_collections.pdlab.pdlab.plugins.module_utils.kv_path import (
+    LEAST_SHARE,
+    LEAST_SHARE_BESIDE_OTHERS,
+    path_fault,
+)
 from ansible_collections.pdlab.pdlab.plugins.module_utils.rank_pairs import rounds
 
 OF_A_PAIR = ("ok", "gib_s", "copy_gib_s", "transport", "why")
@@ -129,13 +134,13 @@ OF_A_PAIR = ("ok", "gib_s", "copy_gib_s", "transport", "why")
 
 def probe(params: dict[str, Any]) -> dict[str, Any]:
     """Try the first way alone, then the others; always returns the first one's document, with `pairs` of the others."""
-    document = one_way(params, params["devices"])
+    document = one_way(params, params["devices"], LEAST_SHARE)
     if not document["ok"] or not params["pairs"]:
         return document
     document["pairs"] = []
     for group in rounds(params["pairs"]):
         with ThreadPoolExecutor(len(group)) as pool:
-            found = list(pool.map(lambda pair: one_way(params, pair), group))
+            found = list(pool.map(lambda pair: one_way(params, pair, LEAST_SHARE_BESIDE_OTHERS), group))
         document["pairs"] += [
             {"devices": list(pair), **{key: one.get(key) for key in OF_A_PAIR}}
             for pair, one in zip(group, found)  # noqa: B905 (strict= needs 3.10)
@@ -147,7 +152,7 @@ def probe(params: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def one_way(params: dict[str, Any], devices: Sequence[int]) -> dict[str, Any]:
+def one_way(params: dict[str, Any], devices: Sequence[int], least_share: float) -> dict[str, Any]:
     """Run the probe in the engine's Python between two GPUs, and judge the path; always returns its document."""
     arguments = ["--memory", params["memory"], "--bytes", str(params["bytes"])]
     if devices:
@@ -160,7 +165,7 @@ def one_way(params: dict[str, Any], devices: Sequence[int]) -> dict[str, Any]:
     document = run_for_document(params["python"], nixl_probe, arguments, params["timeout_s"], of_engine)
     if not document["ok"]:
         return {**document, "why": f"KV memory does not move over NIXL and UCX on this host: {document['why']}"}
-    fault = path_fault(document)
+    fault = path_fault(document, least_share)
     return {**document, "ok": fault is None, "why": fault}
 
 

@@ -103,6 +103,16 @@ def test_one_pair_of_ranks_on_another_way_is_named_and_fails_the_probe(monkeypat
     assert [pair["ok"] for pair in document["pairs"]] == [True, False, True]
 
 
+@pytest.mark.parametrize(("gib_s", "ok"), [(5.0, True), (1.0, False)])
+def test_pairs_that_share_a_link_may_be_slower_than_one_alone_but_not_as_slow_as_over_the_host(
+    monkeypatch: pytest.MonkeyPatch, gib_s: float, ok: bool
+) -> None:
+    document, _asked = probed(monkeypatch, {"1,5": {"gib_s": gib_s}})
+    assert document["ok"] is ok
+    alone, _asked = probed(monkeypatch, {"0,4": {"gib_s": gib_s}})
+    assert not alone["ok"]
+
+
 def test_where_the_first_pair_fails_the_others_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     document, asked = probed(monkeypatch, {"0,4": {"ok": False, "why": "no agent"}})
     assert not document["ok"] and asked == ["0,4"]
