@@ -28,7 +28,7 @@ def orphans(pdlab: Pdlab) -> list[str]:
     for pid in processes.all_processes():
         line = " ".join(processes.command_line(pid))
         ours = str(pdlab.root) in line and pid not in services
-        if ours or ("sglang.benchmark" in line and pid in services):
+        if ours or ("bench_forkserver" in line and pid in services):
             found.append(f"{pid} {line[:120]}")
     return found
 
