@@ -20,7 +20,7 @@ from pdlab.evidence.against import against_lines
 from pdlab.evidence.build import build_evidence
 from pdlab.evidence.cells import counting, samples_of
 from pdlab.evidence.comparisons import load_words
-from pdlab.evidence.goods import NO_LIMITS, limits_of
+from pdlab.evidence.goods import NO_LIMITS, limits_of, scales
 from pdlab.evidence.legs import Leg
 from pdlab.evidence.model import Arm, Cell, Doubt, Evidence, Load, PointRow, RateRow, WinnerCell
 from pdlab.evidence.what_ifs import WhatIf, what_ifs_of
@@ -128,13 +128,14 @@ def _winners(evidence: Evidence, width: int) -> list[str]:
     """A table for each workload and limits: good requests per second of each arm by load, and the highest rates."""
     shown: list[str] = []
     arms = [arm.name for arm in evidence.arms]
+    per_gpu = ", winners per GPU" if set(scales(evidence.arms).values()) != {1.0} else ""
     for name, limits in dict.fromkeys((row.workload, row.limits) for row in evidence.verdicts):
         cells = [cell for cell in evidence.winners if (cell.workload, cell.limits) == (name, limits)]
         rates = {row.arm: row for row in evidence.rates if (row.workload, row.limits) == (name, limits)}
         if not cells and not rates:
             continue
         what = "requests/s" if limits == NO_LIMITS else f"good requests/s ({limits_of(limits).words()})"
-        shown += ["", *_wrapped(f"{name}, {what}", width)]
+        shown += ["", *_wrapped(f"{name}, {what}{per_gpu}", width)]
         shown += _winners_table(arms, cells, width)
         if rates:
             kept = ", ".join(f"{arm} {_highest(row)}" for arm, row in rates.items())

@@ -33,7 +33,7 @@ class LatencyRow:
 
 def interval_figure(figure: Interval, id: str) -> Shown:
     """A mean over repeats with its interval."""
-    return Shown(formatting.interval(figure.mean, figure.low, figure.high), id)
+    return Shown(formatting.amount(figure.mean, figure.low, figure.high), id)
 
 
 def point_value(leg: str, point: Point, field: str) -> Shown:

@@ -52,6 +52,11 @@ def interval(mean: float, low: float | None, high: float | None) -> str:
     return f"{said} ({rounded(low)} to {rounded(high)})"
 
 
+def amount(mean: float, low: float | None, high: float | None) -> str:
+    """As `interval`, of what cannot be less than nothing: a rate, a time."""
+    return interval(mean, None if low is None else max(0.0, low), high)
+
+
 def times(ratio: float | None, low: float | None = None, high: float | None = None) -> str:
     """A ratio with its interval: "1.69× (1.60 to 1.78)"."""
     if ratio is None:

@@ -103,6 +103,7 @@ def render(
         workloads=workloads,
         parts=PARTS,
         grids=winners.winner_grids(evidence),
+        how_won=winners.how_won(evidence),
         rates=winners.rates(evidence),
         failed_checks=checks.failed_checks(evidence.points),
         doubts=checks.doubt_rows(evidence),

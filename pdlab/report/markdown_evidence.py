@@ -12,7 +12,7 @@ from pdlab.report.checks import doubt_rows, failed_checks
 from pdlab.report.loads import limit_words, load_words
 from pdlab.report.markdown_text import table, text
 from pdlab.report.request_time import PARTS, request_times
-from pdlab.report.winners import rates
+from pdlab.report.winners import how_won, rates
 
 MOST_DOUBTS = 12
 MOST_PLACES = 3
@@ -31,7 +31,7 @@ def evidence_blocks(evidence: Evidence) -> list[str]:
             blocks.append(label + _arms(workload))
         blocks += [label + block for block in _times(workload, evidence)]
     if evidence.winners:
-        blocks.append(label + _winners(evidence.winners))
+        blocks.append(label + _winners(evidence.winners, how_won(evidence)))
     if found := rates(evidence):
         lines = (f"- {text(one.workload)}, {text(one.limits)}: {text(one.words)}" for one in found)
         blocks.append(f"{label}Highest rates:\n\n" + "\n".join(lines))
@@ -95,18 +95,18 @@ def _times(workload: WorkloadTable, evidence: Evidence) -> list[str]:
     return [title + "\n\n" + table(["load", "arm", *PARTS, "E2E"], rows, left=(0, 1))]
 
 
-def _winners(cells: Sequence[WinnerCell]) -> str:
+def _winners(cells: Sequence[WinnerCell], how: str) -> str:
     lines = []
     for cell in cells:
         goods = ", ".join(
-            f"{text(arm)} {formatting.interval(figure.mean, figure.low, figure.high)}"
+            f"{text(arm)} {formatting.amount(figure.mean, figure.low, figure.high)}"
             for arm, figure in cell.goodput.items()
         )
         nobody = all(figure.mean == 0 for figure in cell.goodput.values())
         winner = "nobody keeps them" if nobody else text(cell.winner or "no difference shown")
         place = f"{text(cell.workload)}, {load_words(cell.load)}, {text(limit_words(cell.limits))}"
         lines.append(f"- {place}: **{winner}** ({goods})")
-    return "Who wins where, requests per second that met the limits:\n\n" + "\n".join(lines)
+    return f"Who wins where, requests per second that met the limits. {how}\n\n" + "\n".join(lines)
 
 
 def _some(places: Sequence[str]) -> str:

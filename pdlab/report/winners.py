@@ -5,11 +5,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pdlab.evidence.goods import scales
 from pdlab.evidence.model import Evidence, Interval, RateRow, WinnerCell
 from pdlab.evidence.row_ids import rate_id, winner_id
 from pdlab.report import formatting
 from pdlab.report.figures import Shown
 from pdlab.report.loads import limit_key, limit_words, load_key, load_words, ordered_loads
+
+# A grid is many comparisons at once, and a reader looks for the ones that stand out.
+HOW_WON = (
+    "An arm wins a square when the 95 % interval of its paired difference to every other arm leaves out none. Each square "
+    "is judged alone: where arms do not differ, about one square in twenty has a winner all the same. Squares of one load "
+    "rest on the same requests, and limits that nobody stated were chosen from these, where the arms part."
+)
+
+
+PER_GPU = (
+    " Arms have unlike numbers of GPUs: squares are judged per GPU, and the rates in them are of all GPUs of an arm."
+)
+
+
+def how_won(evidence: Evidence) -> str:
+    """What a winner in the grid means, and what it does not."""
+    return HOW_WON + (PER_GPU if set(scales(evidence.arms).values()) != {1.0} else "")
 
 
 @dataclass(frozen=True)
@@ -108,5 +126,5 @@ def _square(cell: WinnerCell) -> Square:
 
 
 def _goodput(cell: WinnerCell, arm: str, figure: Interval) -> Shown:
-    text = formatting.interval(figure.mean, figure.low, figure.high)
+    text = formatting.amount(figure.mean, figure.low, figure.high)
     return Shown(text, winner_id(cell, arm))

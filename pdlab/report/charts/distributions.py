@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pdlab.evidence.model import LimitSet, Load
 from pdlab.report.charts.plot import ArmLooks, Chart, Spec, layout, shown, title
 from pdlab.report.loads import axis_words, load_value, load_words
-from pdlab.results.latency import percentile
+from pdlab.results.latency import SAMPLES_NEEDED, percentile, supported
 
 # Requests of all repeats that count, in ms, by arm and load.
 Values = Mapping[tuple[str, Load], Sequence[float]]
@@ -21,14 +21,18 @@ STEPS = 100
 def spread_chart(
     id: str, field: str, loop: str, loads: Sequence[Load], values: Values, looks: ArmLooks
 ) -> Chart | None:
-    """Boxes from the first to the third quartile with the median, whiskers from the 5th to the 95th percentile."""
+    """Boxes from the first to the third quartile with the median, whiskers as far as the number of requests supports."""
     data: list[Spec] = []
     words = []
     for arm in looks.names:
         own = [(load, sorted(values[arm, load])) for load in loads if values.get((arm, load))]
         if not own:
             continue
-        quantiles = [[percentile(seen, share) for share in (0.05, 0.25, 0.5, 0.75, 0.95)] for _load, seen in own]
+        ends = [_ends(len(seen)) for _load, seen in own]
+        quantiles = [
+            [percentile(seen, share) for share in (1 - end, 0.25, 0.5, 0.75, end)]
+            for (_load, seen), end in zip(own, ends, strict=True)
+        ]
         data.append(
             {
                 "type": "box",
@@ -45,8 +49,9 @@ def spread_chart(
             }
         )
         words += [
-            f"{arm} at {load_words(load)}: median {row[2]:.4g} ms, 90 % of requests between {row[0]:.4g} and {row[4]:.4g}"
-            for (load, _seen), row in zip(own, quantiles, strict=True)
+            f"{arm} at {load_words(load)}: median {row[2]:.4g} ms, {_share_between(end)} of {len(seen)} requests between "
+            f"{row[0]:.4g} and {row[4]:.4g}"
+            for (load, seen), row, end in zip(own, quantiles, ends, strict=True)
         ]
     if not data:
         return None
@@ -56,8 +61,20 @@ def spread_chart(
         "data": data,
         "layout": layout(x, {"title": title("ms"), "rangemode": "tozero"}, boxmode="group", boxgap=0.35),
     }
-    note = "Box: the middle half of requests, line: the median, whiskers: 5th to 95th percentile. All repeats together."
+    note = (
+        "Box: the middle half of requests, line: the median, whiskers: 5th to 95th percentile from "
+        f"{SAMPLES_NEEDED['p95']} requests on, 10th to 90th from {SAMPLES_NEEDED['p90']} on, else all. All repeats together."
+    )
     return Chart(id, NAMES[field], f"{NAMES[field]} over requests. " + "; ".join(words) + ".", spec, note=note)
+
+
+def _ends(count: int) -> float:
+    """The upper percentile that so many requests support; 1: all of them."""
+    return 0.95 if supported("p95", count) else 0.9 if supported("p90", count) else 1.0
+
+
+def _share_between(end: float) -> str:
+    return "all" if end == 1.0 else f"{100 * (2 * end - 1):.0f} %"
 
 
 def share_chart(
@@ -83,7 +100,12 @@ def share_chart(
                 "hovertemplate": "%{y:.0f} % within %{x:.4g} ms<extra>%{fullData.name}</extra>",
             }
         )
-        words.append(f"{arm}: half within {percentile(seen, 0.5):.4g} ms, 90 % within {percentile(seen, 0.9):.4g} ms")
+        most = (
+            f"90 % within {percentile(seen, 0.9):.4g} ms"
+            if supported("p90", len(seen))
+            else f"all {len(seen)} within {seen[-1]:.4g} ms"
+        )
+        words.append(f"{arm}: half within {percentile(seen, 0.5):.4g} ms, {most}")
     if not data:
         return None
     asked = sorted({value for one in limits if (value := getattr(one, field)) is not None})
