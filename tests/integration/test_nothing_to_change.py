@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import host_lock
 from ansible_collections.pdlab.pdlab.plugins.module_utils.processes import is_alive, started_at
 
+from .conftest import BIN, CHECKOUT
 from .test_rebuild import SKIPPED, Box, box  # noqa: F401 - the fixture
 
 BUSY = 7
@@ -121,3 +124,28 @@ def test_a_host_that_another_run_holds_is_refused_before_it_is_judged(box: Box) 
     # A run that died does not stand in the way.
     box("preflight")
     assert json.loads(path.read_text())["holder"]["pid"] != other.pid
+
+
+def test_what_runs_is_not_taken_down_under_a_run_that_is_on(box: Box) -> None:  # noqa: F811
+    deploy(box)
+    server = record(box, "server-one")["pid"]
+    path = Path(host_lock.lock_path(str(box.root)))
+    # A run that is on: deploy again, and stop it as soon as it holds the host.
+    env = {**os.environ, "PDLAB_RUNS_DIR": str(box.folder / "runs")}
+    inventory = box.folder / "inventory"
+    with subprocess.Popen(
+        [BIN / "pdlab", "deploy", "--skip-tags", SKIPPED, "-i", inventory],
+        cwd=CHECKOUT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    ) as run:  # fmt: skip
+        deadline = time.monotonic() + 120
+        while json.loads(path.read_text())["holder"]["pid"] != run.pid:
+            assert time.monotonic() < deadline and run.poll() is None
+            time.sleep(0.05)
+        os.kill(run.pid, signal.SIGSTOP)
+        told = box("down", status=BUSY)
+        assert f"another pdlab run (PID {run.pid} on " in told and "pdlab down --force" in told
+        assert is_alive(server)
+        os.killpg(run.pid, signal.SIGKILL)
+    # Cut, it does not stand in the way, and afterwards nobody holds the host.
+    assert "stopped: " in box("down")
+    assert not is_alive(server) and not path.exists()
