@@ -182,7 +182,9 @@ def _highest(row: RateRow) -> str:
         return "not known" if row.kept_s is None else f"{row.kept_s:g}/s or more"
     if row.kept_s is None:
         return f"below {row.failed_s:g}/s"
-    return f"{row.kept_s:g} to {row.failed_s:g}/s" if row.estimate_s is None else f"about {row.estimate_s:.2g}/s"
+    if row.estimate_s is None:
+        return "not known: rates contradict each other"
+    return f"about {row.estimate_s:.2g}/s{'' if row.settled else ' (not settled)'}"
 
 
 def _load(load: Load) -> str:

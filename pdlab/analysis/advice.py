@@ -6,6 +6,7 @@ Where the measurements bracket an answer without a model, the bracket is the ans
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -107,20 +108,21 @@ def copies(points: Sequence[Measurement], count: int, concurrency: float) -> Bra
     """Output tok/s of `count` copies of one server that share `concurrency`, from that server's own points.
 
     Each copy gets concurrency / count. Its rate lies between those of the next lower and next higher load that were
-    measured, since more load does not lower the rate. Raises RefusedError without a point on either side.
+    measured, means over repeats, since more load does not lower the rate. Raises RefusedError without a point on either side.
     """
     each = concurrency / count
-    loads = [point for point in points if point.concurrency is not None]
-    below = [point for point in loads if (point.concurrency or 0) <= each]
-    above = [point for point in loads if (point.concurrency or 0) >= each]
+    seen: dict[float, list[float]] = {}
+    for point in points:
+        if point.concurrency is not None:
+            seen.setdefault(point.concurrency, []).append(point.output_tok_s)
+    # Means: the best of several repeats would be no lower end of a bracket.
+    rates = {load: statistics.fmean(values) for load, values in seen.items()}
+    below, above = [load for load in rates if load <= each], [load for load in rates if load >= each]
     if not below or not above:
         raise RefusedError(
             f"{count} copies at {each:g} requests each: no measured load on both sides; measure {each:g}"
         )
-    low = count * max(point.output_tok_s for point in below)
-    high = count * max(
-        point.output_tok_s for point in loads if point.concurrency == min(p.concurrency or 0 for p in above)
-    )
+    low, high = count * max(rates[load] for load in below), count * rates[min(above)]
     words = (
         f"{count} copies of {points[0].arm} at {concurrency:g} requests in all: {low:.0f} to {high:.0f} output tok/s"
     )

@@ -63,8 +63,8 @@ def lower_rates(workload: str, arms: Sequence[Arm], rates: Sequence[HighestRate]
 
 
 def between(workload: str, arms: Sequence[Arm], rate: HighestRate) -> str | None:
-    """The rate between the last that keeps and the first that does not; None when they are near each other."""
-    if rate.kept_s is None or rate.failed_s is None or rate.failed_s <= rate.kept_s * NEAR:
+    """The rate between the last that keeps and the first that does not; None when they are near each other, or contradict others."""
+    if rate.refused or rate.kept_s is None or rate.failed_s is None or rate.failed_s <= rate.kept_s * NEAR:
         return None
     middle = _round((rate.kept_s + rate.failed_s) / 2)
     return f"{workload} at {middle} requests/s, between what keeps and what does not: {search(workload, arms)}"

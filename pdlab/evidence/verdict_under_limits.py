@@ -139,7 +139,7 @@ def _judged(
         return "cannot tell", why, middle or next_steps.more_repeats(workload, arms, [])
     pairs = min(found.pairs for found in against.values())
     if finding is Finding.ONE_RUN:
-        return "cannot tell", _one_run(pd.mean, best.mean), next_steps.more_repeats(workload, arms, [])
+        return "cannot tell", _one_run(pd.mean, best.mean, against), next_steps.more_repeats(workload, arms, [])
     if finding is Finding.NOT_SHOWN:
         unbeaten = next(arm for arm, found in against.items() if settled_claim(found) != "higher")
         why = f"no effect shown: the interval against {unbeaten} includes no effect"
@@ -175,10 +175,11 @@ def _both_keep_the_same(pd: Peak, best: Peak) -> bool:
     return pd.load == best.load and pd.load.loop == "open" and pd.good.keeps and best.good.keeps
 
 
-def _one_run(own: float, other: float) -> str:
+def _one_run(own: float, other: float, against: Mapping[str, Comparison]) -> str:
+    said = words.no_spread(against)
     if other > 0 and 1 / (1 + ABOUT_LEVEL) <= own / other <= 1 + ABOUT_LEVEL:
-        return "one run of each has no spread, and they are about level"
-    return "one run of each has no spread: this is a lead"
+        return f"{said}, and they are about level"
+    return f"{said}: this is a lead"
 
 
 def _kept_everywhere(rate: HighestRate) -> bool:

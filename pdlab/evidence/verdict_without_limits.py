@@ -142,7 +142,7 @@ def _judged(seen: AtLoad, workload: str, arms: Sequence[Arm]) -> tuple[Answer, s
         case Finding.ONE_RUN:
             return (
                 "cannot tell",
-                "one run of each has no spread: this is a lead",
+                f"{words.no_spread(seen.rate)}: this is a lead",
                 next_steps.more_repeats(workload, arms, []),
             )
         case _:
@@ -219,7 +219,9 @@ def _elsewhere(top: AtLoad, seen: Sequence[AtLoad]) -> str:
     same = sum(one.finding is top.finding for one in others)
     if same == len(others):
         return f"; the same holds at the other {f'{same} loads' if same > 1 else 'load'}"
-    return f"; the same holds at {same} of the other {len(others)} loads" if len(others) > 1 else ""
+    if len(others) == 1:
+        return "; the other load does not show the same"
+    return f"; the same holds at {same} of the other {len(others)} loads"
 
 
 def _unsettled(seen: AtLoad) -> list[float]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pdlab.analysis.comparison import Comparison
 from pdlab.analysis.decision import settled_claim
 from pdlab.evidence.model import Answer
@@ -61,6 +63,14 @@ def support(found: Comparison, *, factor: bool = False) -> str:
 def runs(found: Comparison) -> str:
     """How many repeats a comparison has."""
     return "1 run of each" if found.pairs < 2 else f"{found.pairs} repeats"
+
+
+def no_spread(against: Mapping[str, Comparison]) -> str:
+    """Which comparisons rest on one pair, of all or of some arms."""
+    lone = [arm for arm, found in against.items() if found.pairs < 2]
+    if len(lone) == len(against):
+        return "one run of each has no spread"
+    return f"one repeat in common with {' and '.join(lone)} has no spread"
 
 
 def pair_by_pair(found: Comparison, own: float, other: float) -> str:

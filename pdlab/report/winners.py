@@ -101,7 +101,8 @@ def _rate(row: RateRow) -> str:
     if row.estimate_s is not None:
         return f"about {row.estimate_s:.3g}"
     if row.kept_s is not None:
-        return f"{row.kept_s:g} or more" if row.failed_s is None else f"{row.kept_s:g}"
+        # Rates that contradict each other have none.
+        return f"{row.kept_s:g} or more" if row.failed_s is None else "n/a"
     return "n/a" if row.failed_s is None else f"below {row.failed_s:g}"
 
 
