@@ -33,6 +33,41 @@ def orphans(pdlab: Pdlab) -> list[str]:
     return found
 
 
+def test_a_port_that_another_process_holds_is_a_veto_that_names_it(standing: Pdlab) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = standing("preflight", "-e", json.dumps({"pd_router": {"port": port, "prometheus_port": 29001}}))
+    assert done.status == 3, done.text
+    assert str(os.getpid()) in done.text
+
+
+def test_an_unknown_flag_is_refused_before_anything_is_stopped(standing: Pdlab) -> None:
+    before = standing.pid_of("decode-0")
+    args = {
+        "attention-backend": "torch_native",
+        "sampling-backend": "pytorch",
+        "disable-overlap-schedule": True,
+        "max-totel-tokens": 65536,
+    }
+    done = standing("deploy", "-e", json.dumps({"pd_server_args": args}))
+    assert done.status == 4, done.text
+    assert "max-totel-tokens" in done.text and "max-total-tokens" in done.text
+    assert standing.pid_of("decode-0") == before
+
+
+def test_a_second_run_on_the_same_host_is_refused_with_the_first_ones_pid(standing: Pdlab) -> None:
+    before = standing.latest()
+    child = standing.start(standing.command("bench", *LONG))
+    try:
+        wait_for(lambda: measuring(standing, before), 180, "the benchmark measures")
+        done = standing("deploy")
+        assert done.status == 7, done.text
+        assert str(child.pid) in done.text
+    finally:
+        os.kill(child.pid, signal.SIGINT)
+        child.communicate(timeout=60)
+
+
 def test_prefill_killed_in_mid_benchmark_fails_the_point_within_seconds(deployed: Pdlab) -> None:
     victim = deployed.pid_of("prefill-0")
     before = deployed.latest()
@@ -72,42 +107,6 @@ def test_ctrl_c_ends_a_benchmark_with_a_clean_message_and_no_orphan(deployed: Pd
     assert deployed("deploy").status == 0
 
 
-def test_a_second_run_on_the_same_host_is_refused_with_the_first_ones_pid(deployed: Pdlab) -> None:
-    before = deployed.latest()
-    child = deployed.start(deployed.command("bench", *LONG))
-    try:
-        wait_for(lambda: measuring(deployed, before), 180, "the benchmark measures")
-        done = deployed("deploy")
-        assert done.status == 7, done.text
-        assert str(child.pid) in done.text
-    finally:
-        os.kill(child.pid, signal.SIGINT)
-        child.communicate(timeout=60)
-
-
-def test_an_engine_that_dies_at_start_is_explained_by_its_own_error(deployed: Pdlab) -> None:
-    broken = {"pd_server_env": {"SGLANG_PLATFORM": "no_such_platform"}}
-    started = time.monotonic()
-    done = deployed("deploy", "-e", json.dumps(broken))
-    assert done.status == 4, done.text
-    assert "no_such_platform" in done.text
-    assert time.monotonic() - started < 120
-
-
-def test_an_unknown_flag_is_refused_before_anything_is_stopped(deployed: Pdlab) -> None:
-    before = deployed.pid_of("decode-0")
-    args = {
-        "attention-backend": "torch_native",
-        "sampling-backend": "pytorch",
-        "disable-overlap-schedule": True,
-        "max-totel-tokens": 65536,
-    }
-    done = deployed("deploy", "-e", json.dumps({"pd_server_args": args}))
-    assert done.status == 4, done.text
-    assert "max-totel-tokens" in done.text and "max-total-tokens" in done.text
-    assert deployed.pid_of("decode-0") == before
-
-
 def test_an_unknown_flag_of_the_router_is_refused_before_a_server_is_stopped(deployed: Pdlab) -> None:
     before = {name: deployed.pid_of(name) for name in ("decode-0", "router")}
     router = {"port": 8000, "prometheus_port": 29001, "args": {"retry-max-retrys": 3}}
@@ -117,14 +116,6 @@ def test_an_unknown_flag_of_the_router_is_refused_before_a_server_is_stopped(dep
     assert done.status == 4, done.text
     assert "router: args retry-max-retrys" in done.text and "--retry-max-retries" in done.text
     assert {name: deployed.pid_of(name) for name in before} == before
-
-
-def test_a_port_that_another_process_holds_is_a_veto_that_names_it(deployed: Pdlab) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = deployed("preflight", "-e", json.dumps({"pd_router": {"port": port, "prometheus_port": 29001}}))
-    assert done.status == 3, done.text
-    assert str(os.getpid()) in done.text
 
 
 def test_every_fault_of_an_inventory_is_listed_at_once_before_a_host_is_touched(pdlab: Pdlab, tmp_path: Path) -> None:
@@ -152,6 +143,15 @@ def test_a_full_runs_directory_is_a_clear_error(pdlab: Pdlab, tmp_path: Path) ->
         assert "Traceback" not in done.text
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+def test_an_engine_that_dies_at_start_is_explained_by_its_own_error(deployed: Pdlab) -> None:
+    broken = {"pd_server_env": {"SGLANG_PLATFORM": "no_such_platform"}}
+    started = time.monotonic()
+    done = deployed("deploy", "-e", json.dumps(broken))
+    assert done.status == 4, done.text
+    assert "no_such_platform" in done.text
+    assert time.monotonic() - started < 120
 
 
 def measuring(pdlab: Pdlab, before: Path) -> bool:

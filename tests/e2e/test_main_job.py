@@ -100,27 +100,27 @@ def test_every_export_of_a_real_run_is_valid(up_run: Path, pdlab: Pdlab) -> None
         jsonschema.validate(report, json.loads(LLM_D.read_text()))
 
 
-def test_a_second_deploy_changes_nothing_at_either_door(deployed: Pdlab) -> None:
-    done = deployed.playbook("site.yml", "--tags", "deploy")
+def test_a_second_deploy_changes_nothing_at_either_door(standing: Pdlab) -> None:
+    done = standing.playbook("site.yml", "--tags", "deploy")
     assert done.status == 0, done.text
     assert "changed=0" in done.out
-    document = deployed("deploy", "--json").json()
+    document = standing("deploy", "--json").json()
     assert document["ok"]
 
 
-def test_plan_preflight_and_status_speak_their_published_schemas(deployed: Pdlab) -> None:
-    plan = deployed("plan", "--json").json()
+def test_plan_preflight_and_status_speak_their_published_schemas(standing: Pdlab) -> None:
+    plan = standing("plan", "--json").json()
     jsonschema.validate(plan, schema("plan"))
-    preflight = deployed("preflight", "--json").json()
+    preflight = standing("preflight", "--json").json()
     jsonschema.validate(preflight, schema("preflight"))
-    status = deployed("status", "--json").json()
+    status = standing("status", "--json").json()
     jsonschema.validate(status, schema("status"))
     assert status["ok"]
     assert {service["name"] for service in status["services"]} == {"prefill-0", "decode-0", "router"}
 
 
-def test_ask_answers_through_the_router(deployed: Pdlab) -> None:
-    done = deployed("ask", "What is the capital of France? Answer in one word.")
+def test_ask_answers_through_the_router(standing: Pdlab) -> None:
+    done = standing("ask", "What is the capital of France? Answer in one word.")
     assert done.status == 0, done.text
     assert "Paris" in done.out
 
@@ -131,8 +131,8 @@ def test_the_router_has_not_loaded_the_engine(deployed: Pdlab) -> None:
     assert "torch" not in mapped
 
 
-def test_logs_show_each_servers_last_lines(deployed: Pdlab) -> None:
-    done = deployed("logs", "prefill-0", "-n", "200")
+def test_logs_show_each_servers_last_lines(standing: Pdlab) -> None:
+    done = standing("logs", "prefill-0", "-n", "200")
     assert done.status == 0, done.text
     assert "prefill-0.log" in done.out
 

@@ -18,12 +18,11 @@ BUSY = {"client_slow", "loop_not_full"}
 
 
 @pytest.fixture(scope="module")
-def benched(pdlab: Pdlab, first_up: Done) -> Path:
+def benched(standing: Pdlab) -> Path:
     """The run folder of `pdlab bench` with both workloads."""
-    assert pdlab("deploy").status == 0
-    done = pdlab("bench", "-e", BOTH)
+    done = standing("bench", "-e", BOTH)
     assert done.status == 0, done.text
-    return sorted(path for path in pdlab.runs.iterdir() if (path / "plan.json").exists())[-1]
+    return sorted(path for path in standing.runs.iterdir() if (path / "plan.json").exists())[-1]
 
 
 def record(run: Path, label: str) -> dict[str, Any]:
