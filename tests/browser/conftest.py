@@ -68,6 +68,8 @@ def open_page(browser: Browser) -> Iterator[Open]:
             viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=script
         )
         contexts.append(context)
+        # How long a page takes on a busy machine is not what is tested.
+        context.set_default_timeout(300_000)
         opened = Opened(context.new_page())
         opened.page.on("console", lambda message: opened.said.append(f"{message.type}: {message.text}"))
         opened.page.on("pageerror", lambda error: opened.said.append(f"error: {error}"))
