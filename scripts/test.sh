@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test.sh all|lint|unit|browser|integration|e2e: the project's tests. Installs what they need when it runs as root.
+# All: e2e, which waits much, runs beside the others. Each says what it has to say as a whole, and which part failed
+# is said at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-all}
@@ -23,6 +25,16 @@ needs() { # needs COMMAND PACKAGE: install a Debian package for a command that i
         printf 'missing: %s (sudo apt-get install %s)\n' "$1" "$2" >&2
         exit 1
     fi
+}
+
+browser_needs() { needs chromium chromium; }
+
+host_needs() {
+    needs systemd-nspawn systemd-container
+    needs sshd openssh-server
+    needs ip iproute2
+    needs numactl numactl
+    needs logrotate logrotate
 }
 
 lint() {
@@ -73,7 +85,7 @@ unit() {
 }
 
 browser() {
-    needs chromium chromium
+    browser_needs
     say "reports in a headless Chromium"
     python -m pytest tests/browser -q
 }
@@ -83,37 +95,66 @@ integration() {
         say "integration tests need root (systemd hosts in namespaces): NOT RUN"
         return
     fi
-    needs systemd-nspawn systemd-container
-    needs sshd openssh-server
-    needs ip iproute2
-    needs numactl numactl
-    needs logrotate logrotate
+    host_needs
     say "integration tests on systemd hosts"
-    python -m pytest tests/integration -q
+    python -m pytest tests/integration -q "${spread[@]}"
 }
 
 e2e() {
-    needs chromium chromium
-    if [ "$(id -u)" = 0 ]; then
-        # For the host with systemd; without root its tests are skipped.
-        needs systemd-nspawn systemd-container
-        needs sshd openssh-server
-        needs ip iproute2
-        needs logrotate logrotate
-    fi
+    browser_needs
+    # For the host with systemd; without root its tests are skipped.
+    [ "$(id -u)" != 0 ] || host_needs
     say "the rehearsal, end to end"
     python -m pytest tests/e2e -v
 }
 
+# in_turn PART...: one after the other, to the first that fails.
+in_turn() {
+    local part
+    for part; do
+        echo "$part" >"$notes/failed-$1"
+        "$part"
+    done
+    rm "$notes/failed-$1"
+}
+
+stop() { # With the tests' own cleaning up, which an interrupt lets them do.
+    local lane try
+    for lane in $(jobs -pr); do kill -INT -- "-$lane" 2>/dev/null || true; done
+    # Who was started where interrupts are ignored, as by nohup, does not hear it.
+    for ((try = 0; try < 60; try++)); do
+        [ -n "$(jobs -pr)" ] || break
+        sleep 0.5
+    done
+    for lane in $(jobs -pr); do kill -KILL -- "-$lane" 2>/dev/null || true; done
+    rm -rf "$notes"
+}
+
+all() {
+    # One after the other: two package managers at once would refuse each other.
+    browser_needs
+    [ "$(id -u)" != 0 ] || host_needs
+    notes=$(mktemp -d)
+    trap stop EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    # With job control each lane is a process group, so that all of it can be stopped.
+    set -m
+    in_turn e2e >"$notes/e2e" 2>&1 </dev/null &
+    local aside=$! before=0 beside=0
+    in_turn lint unit browser integration </dev/null &
+    wait "$!" || before=$?
+    wait "$aside" || beside=$?
+    cat "$notes/e2e"
+    if [ "$((before + beside))" != 0 ]; then
+        say "FAILED: $(cat "$notes"/failed-* | tr '\n' ' ')"
+        exit 1
+    fi
+    say "all passed"
+}
+
 case $what in
-# Not joined with &&: that would switch errexit off inside the functions.
-all)
-    lint
-    unit
-    browser
-    integration
-    e2e
-    ;;
-lint | unit | browser | integration | e2e) "$what" ;;
+# Never joined with && or ||: that would switch errexit off inside the functions.
+all | lint | unit | browser | integration | e2e) "$what" ;;
 *) printf 'test.sh: unknown: %s (all, lint, unit, browser, integration, e2e)\n' "$what" >&2 && exit 2 ;;
 esac
