@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 
@@ -17,11 +18,11 @@ Of = Callable[[str], Explained]
 
 FORMULAS = {
     "decode": "mean E2E - mean TTFT",
-    "queue": "requests that wait for prefill / requests per second (Little's law), mean over repeats; at most TTFT",
+    "queue": "requests that wait for prefill, or to meet decode before it, / requests per second (Little's law), mean over "
+    "repeats; at most TTFT",
     "transfer": "mean time of a KV transfer as the engine says, else requests in transfer / requests per second (Little's "
     "law), mean over repeats; at most what the queue leaves of TTFT",
-    "prefill": "TTFT of a lone request, at most what queue and transfer leave of TTFT; all that they leave where no lone "
-    "request was measured",
+    "prefill": "TTFT of a lone request, at most what queue and transfer leave of TTFT",
     "unknown": "what the other parts leave of TTFT",
 }
 
@@ -77,15 +78,18 @@ def _worked_out(
         None,
     )
     waits, waiting = _of_each(rows, [("prefill_waiting", False)], explain)
+    meets, meeting = _of_each(rows, [("prefill_bootstrap", False)], explain)
     moves, moving = _of_each(rows, [("kv_transfer_ms", True), ("prefill_inflight", False)], explain)
-    queue = min(statistics.fmean(waits), _number(ttft)) if len(waits) == len(rows) else None
+    # A point whose meeting of decode was not recorded waited at least for prefill.
+    all_waits = math.fsum([*waits, *meets]) / len(rows)
+    queue = min(all_waits, _number(ttft)) if len(waits) == len(rows) else None
     # Without the queues nothing of TTFT can be told apart but a lone request's.
     known = statistics.fmean(moves) if queue is not None and len(moves) == len(rows) else 0.0
     transfer = min(known, _number(ttft) - (queue or 0.0))
     left = _number(ttft) - (queue or 0.0) - transfer
-    prefill = min(left, _number(lone)) if lone else left if queue is not None else 0.0
+    prefill = min(left, _number(lone)) if lone else 0.0
     parts = {"queue": queue, "transfer": transfer, "prefill": prefill, "unknown": left - prefill}
-    inputs = [ttft, *([lone] if lone else []), *([*waiting, *moving] if queue is not None else [])]
+    inputs = [ttft, *([lone] if lone else []), *([*waiting, *meeting, *moving] if queue is not None else [])]
     return parts[part], inputs
 
 

@@ -95,7 +95,10 @@ def _before_first_token(rows: Sequence[PointRow], ttft: float, alone: Cell | Non
     queue = min(queue, ttft)
     transfer = min(transfer or 0.0, ttft - queue)
     rest = ttft - queue - transfer
-    prefill = rest if lone is None else min(rest, lone.mean)
+    if lone is None:
+        why = "no lone request of this workload was measured: prefill cannot be told from other waiting" if rest else ""
+        return {QUEUE: queue, TRANSFER: transfer, UNKNOWN: rest}, why
+    prefill = min(rest, lone.mean)
     parts = {QUEUE: queue, PREFILL: prefill, TRANSFER: transfer, UNKNOWN: rest - prefill}
     return parts, "" if rest <= prefill else "no metric of the engine explains this part of TTFT"
 
