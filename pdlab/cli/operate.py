@@ -144,7 +144,8 @@ def undo(
 def print_holders(outcome: Outcome, forced: bool) -> None:
     """Say which hosts a run holds that was not heeded: in check mode, or on purpose."""
     for result in outcome.of_action("run_lock"):
-        if (holder := result.result.get("held_by")) and not result.result.get("failed"):
+        # A refusal has been told as a failure.
+        if (holder := result.result.get("held_by")) and result not in outcome.failures:
             run = f"{result.host}: another pdlab run (PID {holder['pid']} on {holder['controller']}) holds this host"
             err.print(f"{run}; {'going on all the same' if forced else 'this would be refused'}", soft_wrap=True)
 

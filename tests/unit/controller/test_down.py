@@ -68,6 +68,7 @@ def test_neither_services_nor_settings_are_taken_from_under_a_run_unless_that_is
         assert refused.returncode == Exit.BUSY, refused.stderr
         assert f"another pdlab run (PID {other.pid} on " in refused.stderr
         assert f"pdlab {command} {how}" in refused.stderr
+        assert refused.stderr.count("holds this host") == 1, "it is told once"
     checked = pdlab(root, "undo", "--check")
     assert (checked.returncode, "this would be refused" in checked.stderr) == (Exit.OK, True), checked.stderr
     forced = pdlab(root, "down", FORCED["down"])
