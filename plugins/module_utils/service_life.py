@@ -23,12 +23,15 @@ class Life:
     """`definition` is the digest of the text that was started.
 
     `started` is when, in seconds since boot (CLOCK_BOOTTIME, which no clock adjustment moves). `seconds_to_ready` is None until the service was seen ready in this life.
+    `launched` is when its manager had carried out the order: to bring itself up may have taken it seconds. None where
+    nobody gave that order, or an older pdlab did.
     """
 
     definition: str
     started: float
     log: LogMark
     seconds_to_ready: float | None = None
+    launched: float | None = None
 
 
 def now() -> float:
@@ -56,6 +59,7 @@ def read_life(root: str, name: str) -> Life | None:
             started=float(data["started"]),
             log=LogMark(int(data["log"]["offset"]), int(data["log"]["inode"])),
             seconds_to_ready=None if data["seconds_to_ready"] is None else float(data["seconds_to_ready"]),
+            launched=None if data.get("launched") is None else float(data["launched"]),
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -326,7 +326,7 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import
     ServiceStatus,
 )
 
-# A process that began this much later than its start was asked for is not the first one of this start.
+# A process that began this much later than its start was ordered is not the first one of this start.
 LATER_LIFE_S = 2.5
 # What a service manager may take beyond the delay that it was told.
 AGAIN_S = 3.0
@@ -523,6 +523,7 @@ class Server(ServerState):
         self.manager.write(definition)
         life = Life(digest(text), now(), engine_log.mark(self.log))
         self.manager.start(self.unit)
+        life = replace(life, launched=now())
         write_life(self.root, self.unit, life)
         return life
 
@@ -593,7 +594,7 @@ class Server(ServerState):
             return None
         status = self.manager.status(self.unit)
         began = processes.started_since_boot_s(status.pid) if status.pid else None
-        if began is None or began <= life.started + LATER_LIFE_S + definition.least_absence_s:
+        if began is None or began <= (life.launched or life.started) + LATER_LIFE_S + definition.least_absence_s:
             return None
         return Readiness(False, True, f"it restarts in a loop; {ending(None, status)}")
 

@@ -166,6 +166,20 @@ def test_two_servers_start_together_and_are_waited_for_afterwards(
     assert all(answer["seconds_to_ready"] >= 2 for answer in answers)
 
 
+def test_a_supervisord_that_takes_its_time_to_start_is_no_death_of_the_server(
+    supervisor_target: Target, tmp_path: Path, ports: Iterator[int]
+) -> None:
+    slow = tmp_path / "supervisord"
+    slow.write_text(f'#!/bin/sh\nsleep 5\nexec {BIN / "supervisord"} "$@"\n')
+    slow.chmod(0o755)
+    common = {"name": "c", "port": next(ports), "supervisord": str(slow)}
+    started = supervisor_target.pd_server(**common, wait=False)
+    assert not started.failed, started.data
+    waited = supervisor_target.pd_server(**common)
+    assert not waited.failed, waited.data
+    assert (waited["changed"], waited["pid"]) == (False, started["pid"])
+
+
 def test_a_port_in_use_names_its_owner_and_what_runs_is_left_alone(
     supervisor_target: Target, ports: Iterator[int]
 ) -> None:

@@ -224,7 +224,7 @@ def test_a_missing_supervisord_is_named(tmp_path: Path) -> None:
 
 
 def test_a_life_is_remembered_and_forgotten(tmp_path: Path) -> None:
-    life = Life("digest", 12.5, LogMark(3, 4), None)
+    life = Life("digest", 12.5, LogMark(3, 4), None, 13.5)
     write_life(str(tmp_path), "pdlab-x", life)
     assert read_life(str(tmp_path), "pdlab-x") == life
     forget_life(str(tmp_path), "pdlab-x")
