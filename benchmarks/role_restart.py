@@ -23,9 +23,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-from router_trial import Load, Watch, call, group_alive, listener, rounded, wait_until  # noqa: E402 - the path first
+CHECKOUT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(CHECKOUT))
+from benchmarks.router_trial import Load, Watch, call, group_alive, listener, rounded, wait_until  # noqa: E402 - the path first
 
 CALM_S = 5.0
 
