@@ -122,7 +122,7 @@ stop() { # With the tests' own cleaning up, which an interrupt lets them do.
     local lane try
     for lane in $(jobs -pr); do kill -INT -- "-$lane" 2>/dev/null || true; done
     # Who was started where interrupts are ignored, as by nohup, does not hear it.
-    for ((try = 0; try < 60; try++)); do
+    for ((try = 0; try < 150; try++)); do
         [ -n "$(jobs -pr)" ] || break
         sleep 0.5
     done

@@ -79,6 +79,10 @@ class Pdlab:
             os.killpg(child.pid, signal.SIGKILL)
             out, err = child.communicate()
             pytest.fail(f"{argv} did not end within {limit_s} s:\n{out}\n{err}")
+        except BaseException:
+            # Whoever interrupts the tests means the command, too, which is in a session of its own.
+            stop(child)
+            raise
         return Done(child.returncode, out, err, time.monotonic() - started)
 
     def start(self, argv: list[str]) -> subprocess.Popen[str]:
@@ -103,9 +107,20 @@ class Pdlab:
         return next(service["pid"] for service in services if service["name"] == server)
 
 
+def stop(child: subprocess.Popen[str]) -> None:
+    """End a command as Ctrl-C does, and then for certain."""
+    os.killpg(child.pid, signal.SIGINT)
+    try:
+        child.communicate(timeout=30)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+
+
 def shut_down(pdlab: Pdlab) -> None:
     """Services and their supervisor, so that nothing of this root is left running."""
-    done = pdlab("down", limit_s=180)
+    # Also while a run that was interrupted holds the host: nobody else has this root.
+    done = pdlab("down", "--force", limit_s=180)
     assert done.status == 0, done.text
     pid_file = ROOT / "supervisor" / "supervisord.pid"
     if pid_file.exists():
