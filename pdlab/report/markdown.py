@@ -19,7 +19,7 @@ from pathlib import Path
 from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as layout
 from ansible_collections.pdlab.pdlab.plugins.module_utils.text_file import replace_bytes
 
-from pdlab.evidence.model import Evidence
+from pdlab.evidence.model import Arm, Evidence
 from pdlab.file_errors import explain
 from pdlab.loose import as_rows
 from pdlab.report import formatting
@@ -107,6 +107,12 @@ def with_section(before: str, run: str, body: str) -> str:
     return before + gap + block
 
 
+def _arm(arm: Arm) -> str:
+    """An arm and its servers: `pd (1 prefill, 1 decode)`."""
+    counts = [(arm.prefill, "prefill"), (arm.decode, "decode"), (arm.colocated, "colocated")]
+    return f"{arm.name} ({', '.join(f'{count} {role}' for count, role in counts if count)})"
+
+
 def _what_ran(contents: RunContents, report: Report, evidence: Evidence | None) -> str:
     plan = contents.plan or {}
     model = formatting.model_name(plan) or "unknown"
@@ -119,12 +125,11 @@ def _what_ran(contents: RunContents, report: Report, evidence: Evidence | None) 
         )
         for facts in report.engines
     )
+    own = [("Model", model), ("Servers", ", ".join(servers) or "none"), ("Engine", engine or "none recorded")]
     rows = [
         ("Started", formatting.moment(report.started) + f", took {formatting.seconds(report.seconds)}"),
-        ("Model", model),
-        ("Servers", ", ".join(servers) or "none"),
-        *([("Arms", ", ".join(arm.name for arm in evidence.arms))] if evidence and len(evidence.arms) > 1 else []),
-        ("Engine", engine or "none recorded"),
+        # A run of arms has neither a plan nor an engine of its own: each leg has.
+        *([("Arms", ", ".join(map(_arm, evidence.arms)))] if evidence and len(evidence.arms) > 1 else own),
         ("Inventory", report.inventory or "not recorded"),
         ("Exit status", "none" if report.exit_code is None else report.exit_code),
     ]

@@ -11,6 +11,7 @@ from pdlab.evidence.build import build_evidence
 from pdlab.evidence.legs import legs_of
 from pdlab.evidence.model import Evidence
 from pdlab.report.headline import headline
+from pdlab.report.markdown import section
 from pdlab.results.build import build_report
 from pdlab.store import RunFolder
 
@@ -49,3 +50,10 @@ def test_the_tighter_the_limit_the_more_prefill_decode_gains(
 def test_page_and_findings_tell_how_it_went_by_its_legs(found: Evidence) -> None:
     report = build_report(RunFolder.open(RUN).read())
     assert headline(report, found) == "Passed: 6 of 6 legs, 432 of 432 requests completed"
+
+
+def test_findings_say_which_arms_ran_and_nothing_that_only_a_leg_has(found: Evidence) -> None:
+    body = section(RunFolder.open(RUN).read(), evidence=found)
+    assert "- Arms: pd (1 prefill, 1 decode), tp2 (1 colocated)\n" in body
+    for word in ("- Model:", "- Servers:", "- Engine:"):
+        assert word not in body
