@@ -156,7 +156,8 @@ def conduct(setup: Mapping[str, Any]) -> int:
             setup["base_url"], warmup["requests"], warmup["concurrency"], warmup["output_len"], prompts
         )
         result["flush"] = bench_warmup.flush(setup["workers"])
-        result["start"] = sampler.counters()
+        # As a sample, so that each phase has one, however short the warm-up was.
+        result["start"] = sampler.sample()
         if client.poll() is not None:
             return client.wait()
         result["go"] = time.time()

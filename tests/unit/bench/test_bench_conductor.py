@@ -60,7 +60,7 @@ class Stack:
     decode: list[Server]
     router: Server
 
-    def setup(self, *more: str, prompts: int = 12) -> dict[str, Any]:
+    def setup(self, *more: str, prompts: int = 12, every_s: float = 0.1) -> dict[str, Any]:
         (self.folder / "client_script.py").write_text(CLIENT)
         script = ["client_script", self.router.url, str(prompts), *more]
         return {
@@ -78,14 +78,16 @@ class Stack:
                 "seed": "a seed",
             },
             "prompts": 12,
-            "every_s": 0.1,
+            "every_s": every_s,
             "samples": str(self.folder / "samples.jsonl"),
             "result": str(self.folder / "conducted.json"),
         }
 
-    def conduct(self, *more: str, prompts: int = 12, driver: str = DRIVER) -> tuple[int, dict[str, Any]]:
+    def conduct(
+        self, *more: str, prompts: int = 12, every_s: float = 0.1, driver: str = DRIVER
+    ) -> tuple[int, dict[str, Any]]:
         setup = self.folder / "setup.json"
-        setup.write_text(json.dumps(self.setup(*more, prompts=prompts)))
+        setup.write_text(json.dumps(self.setup(*more, prompts=prompts, every_s=every_s)))
         environment = {**os.environ, "PYTHONPATH": f"{self.folder}:{COLLECTIONS}"}
         command = [sys.executable, "-c", driver, str(setup)]
         code = subprocess.run(command, env=environment, cwd=self.folder, timeout=60).returncode
@@ -155,6 +157,14 @@ def test_samples_tell_each_phase_and_what_every_server_said(stack: Stack) -> Non
     assert conducted["places"] == 3 * 48
     engine = stack.engine(conducted)["engine"]
     assert engine["decode_running"] == 9 and engine["samples"] >= engine_metrics.LEAST_SAMPLES
+
+
+def test_a_warm_up_that_is_shorter_than_the_interval_has_its_sample(stack: Stack) -> None:
+    _code, conducted = stack.conduct(every_s=60)
+    samples = bench_watched.read_samples((stack.folder / "samples.jsonl").read_text())
+    phases = [sample["phase"] for sample in samples]
+    assert phases[:2] == ["before", "warmup"] and set(phases[2:]) == {"after"}
+    assert conducted["start"] == samples[1]["servers"]
 
 
 def test_a_cache_that_is_warm_is_found(stack: Stack) -> None:
