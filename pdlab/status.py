@@ -62,6 +62,8 @@ def build_status(outcome: Outcome) -> Status:
         action = entry.action.removeprefix(f"{COLLECTION}.")
         if action == "pd_server":
             services += [_service(entry.host, result) for result in entry.each()]
+        elif action == "pd_servers":
+            services += [_service(entry.host, as_mapping(result)) for result in as_list(entry.result.get("servers"))]
         elif action == "prometheus":
             services.append(_prometheus(entry.host, entry.result))
         elif action in ("locked_venv", "existing_engine", "model_files"):

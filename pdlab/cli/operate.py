@@ -39,7 +39,7 @@ def status(
     outcome = play_quietly("status", options_of(inventory, limit=limit, extra_vars=extra_vars), err)
     if not outcome.ok:
         print_failures(outcome)
-        raise typer.Exit(int(Exit.USAGE if not outcome.of_action("pd_server") else Exit.ERROR))
+        raise typer.Exit(int(Exit.USAGE if not outcome.of_action("pd_servers") else Exit.ERROR))
     found = build_status(outcome)
     if as_json:
         print_json(found.model_dump(mode="json"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """From one description of a server to its argv and environment. Pure: no I/O, no shell.
 
-Both doors use this: the pd_server module on the target, and the topology rules for `pdlab plan`.
+Both doors use this: the modules pd_server and pd_servers on the target, and the topology rules for `pdlab plan`.
 Flags are those of sglang 0.5.x (`python -m sglang.launch_server --help`) and sglang-router 0.3.x.
 """
 

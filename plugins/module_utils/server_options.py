@@ -96,6 +96,27 @@ OF_AN_ENGINE = (
 OF_A_ROUTER = ("prometheus_host", "prometheus_port", "policy", "workers")
 
 
+# What pd_servers takes once for all of its servers.
+OF_THEM_ALL = (
+    "root",
+    "manager",
+    "supervisord",
+    "engine_fingerprint",
+    "flag_table",
+    "peers",
+    "wait",
+    "timeout_s",
+    "stop_timeout_s",
+    "error_lines",
+)
+
+
+def options_of(part: Mapping[str, Any]) -> dict[str, Any]:
+    """What pd_server takes of a server as the plan has it, which says much more."""
+    keys = (*OF_EVERY_SERVER, *(OF_A_ROUTER if part.get("role") == ROUTER else OF_AN_ENGINE))
+    return {key: part[key] for key in keys if part.get(key) is not None}
+
+
 def options_of_host(plan: Mapping[str, Any], host: str) -> list[dict[str, Any]]:
     """The options with which the roles servers and router ask for each server of one host of a plan.
 
@@ -104,15 +125,4 @@ def options_of_host(plan: Mapping[str, Any], host: str) -> list[dict[str, Any]]:
     """
     common = {"root": plan["hosts"][host]["root"], "manager": plan["hosts"][host]["service_manager"]}
     parts = [*plan["servers"], *([plan["router"]] if plan["router"] else [])]
-    return [
-        {
-            **common,
-            **{
-                key: part[key]
-                for key in (*OF_EVERY_SERVER, *(OF_A_ROUTER if part["role"] == ROUTER else OF_AN_ENGINE))
-                if part.get(key) is not None
-            },
-        }
-        for part in parts
-        if part["host"] == host
-    ]
+    return [{**common, **options_of(part)} for part in parts if part["host"] == host]

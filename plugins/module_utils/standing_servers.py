@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Servers that run as they are asked for, found in one look at a host: pd_server then need not look at each again.
+"""Servers that run as they are asked for, found in one look at a host: pd_servers then need not look again.
 
 The host holds each description against what is there, by the same code as pd_server, and keeps the answer with the
 options that it answers. It is taken only by a task with the same options, and only for a few seconds.

@@ -39,7 +39,7 @@ options:
   services:
     description:
       - Processes to watch while waiting. When one ends, so does the waiting, with the last error lines of its log.
-      - Only processes of the host that the module runs on. Results of M(pdlab.pdlab.pd_server) can be given as they are.
+      - Only processes of the host that the module runs on. Results of M(pdlab.pdlab.pd_servers) can be given as they are.
       - Used of each are C(name), C(pid), C(log) (its log file), and C(log_offset) and C(log_inode), which say where in
         the log this start of the server begins (bytes; 0 when left out).
     type: list

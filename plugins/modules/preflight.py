@@ -90,7 +90,7 @@ lock:
   returned: always
   type: dict
 standing:
-  description: The servers of this host that run as the plan has them, for M(pdlab.pdlab.pd_server), and when that was.
+  description: The servers of this host that run as the plan has them, for M(pdlab.pdlab.pd_servers), and when that was.
   returned: always
   type: dict
 held_by:

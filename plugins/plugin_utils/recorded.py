@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -41,13 +42,19 @@ class RecordedAction(ActionBase):
         name = arguments.pop("record", None) or self.record
         self.seen = arguments.pop("seen", None) or {}
         result.update(self.execute(arguments, task_vars or {}))
-        if run_dir and name and not result.get("skipped") and self.keeps(result):
-            write_record(run_dir, name, self.document(result))
-            if result.get("failed"):
+        if not run_dir or result.get("skipped") or not self.keeps(result):
+            return result
+        for kept_as, part in self.records(name, result):
+            write_record(run_dir, kept_as, self.document(part))
+            if part.get("failed"):
                 # Ansible prints a failed result whole: the message shall not drown in what the record holds.
                 result = {key: value for key, value in result.items() if key in SHOWN_OF_A_FAILURE}
-                result["record"] = record_path(run_dir, name)
+                result["record"] = record_path(run_dir, kept_as)
         return result
+
+    def records(self, name: str | None, result: dict[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
+        """What is kept, each under its name; the default is the whole result as one."""
+        return [(name, result)] if name else []
 
     def keeps(self, result: dict[str, Any]) -> bool:
         """Whether a result is one of the run's; the default is that every one is."""
