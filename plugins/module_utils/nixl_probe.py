@@ -346,7 +346,8 @@ def transport(log: str, size: int, memory: str) -> str | None:
     UCX_PROTO_INFO=y prints a table for each operation, pair of endpoints and kinds of memory. The last one for writes
     from the probe's memory ("dram", "vram") to another process is the probe's, and its row for ``size`` was used.
     """
-    source = "from cuda" if memory == "vram" else "from host"
+    kind = "cuda" if memory == "vram" else "host"
+    source, target = f"from {kind}", f" to {kind}"
     answer = None
     table = elsewhere = False
     for line in log.splitlines():
@@ -356,7 +357,7 @@ def transport(log: str, size: int, memory: str) -> str | None:
             table = False
             elsewhere = " self cfg#" not in heading
         if "remote memory write by ucp_put" in heading:
-            table = elsewhere and source in heading
+            table = elsewhere and source in heading and target in heading
         elif table and len(cells) == 3 and ".." in cells[0]:
             low, _, high = cells[0].partition("..")
             if int(low) <= size and (high == "inf" or size <= int(high)):

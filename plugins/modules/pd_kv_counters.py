@@ -14,6 +14,10 @@ description:
     C(--enable-metrics-for-all-schedulers).
   - Where each server has one GPU with NVLink, what left the prefill GPUs over it is compared with the engine's count.
     It fails when most of the KV cache went another way; nothing else would show that, since all requests complete.
+  - With O(root) the logs of this host's prefill servers are read, too. Where UCX says there which way it writes
+    (C(UCX_PROTO_INFO=y) and C(UCX_LOG_LEVEL=info) in the servers' environment), and that is not C(cuda_ipc) between GPUs
+    of one host, it fails. This finds what the probe before the deployment cannot see, a C(ucx.conf) that only the
+    servers read for example.
   - Never changes anything. In check mode it is skipped.
 options:
   workers:
@@ -38,6 +42,9 @@ options:
         means nothing then.
       - C(url) of the router, C(count) of prompts and C(tokens) of each, of random token IDs.
     type: dict
+  root:
+    description: Directory under which pdlab keeps everything on this host. Without it no log is read.
+    type: path
   timeout_s:
     description: Time limit of one request, in seconds.
     type: float
@@ -73,6 +80,7 @@ EXAMPLES = r"""
     workers: "{{ pd_plan.servers }}"
     before: "{{ pd_counters.after }}"
     links_before: "{{ pd_counters.links }}"
+    root: "{{ pdlab_root }}"
     run_dir: "{{ pdlab_run_dir }}"
 """
 
@@ -120,6 +128,12 @@ nvlink:
       counts agree within 5 % (C(agrees)), and C(went_another_way); null where they cannot be compared.
   returned: always
   type: dict
+ucx:
+  description:
+    - By prefill server, how UCX says in its log that it writes GPU memory into another process, such as
+      C(zero-copy cuda_ipc/cuda). Servers that say nothing are left out.
+  returned: always
+  type: dict
 why:
   description: What is wrong, or what to know about the numbers; null when there is nothing to say.
   returned: always
@@ -128,12 +142,21 @@ why:
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pdlab.pdlab.plugins.module_utils import http_json, kv_metrics, nvlink_counters
+from ansible_collections.pdlab.pdlab.plugins.module_utils import (
+    engine_log,
+    http_json,
+    kv_metrics,
+    nvlink_counters,
+    ucx_log,
+)
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import DECODE, PREFILL
+from ansible_collections.pdlab.pdlab.plugins.module_utils.server_service import unit_of
+from ansible_collections.pdlab.pdlab.plugins.module_utils.service_life import read_life
+from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import log_file
 
 SEED = 7
 # Token IDs that every vocabulary has, past the special ones.
@@ -181,15 +204,30 @@ def settled(workers: list[dict[str, Any]], before: kv_metrics.Snapshot, wanted: 
         time.sleep(0.2)
 
 
+def ways(workers: list[dict[str, Any]], root: str | None) -> dict[str, list[str]]:
+    """What UCX says in the logs of this host's prefill servers, since they were started: {server: ways}."""
+    if not root or not ucx_log.applies(workers):
+        return {}
+    found = {}
+    for worker in workers:
+        life = read_life(root, unit_of(worker)) if worker["role"] == PREFILL else None
+        if life:
+            found[worker["name"]] = ucx_log.paths(engine_log.text_since(log_file(root, worker["name"]), life.log))
+    return {name: said for name, said in found.items() if said}
+
+
 def judge(
     before: dict[str, Any] | None,
     after: kv_metrics.Snapshot,
     faults: list[str],
     compare: Callable[[int], nvlink_counters.Comparison | None] = lambda _bytes: None,
+    said: Mapping[str, list[str]] | None = None,
 ) -> dict[str, Any]:
-    """Make the result of what was read; `compare` is given the KV bytes that moved."""
+    """Make the result of what was read; `compare` is given the KV bytes that moved, `said` is what UCX says by server."""
     moved = kv_metrics.movement(before or {}, after)
     why = list(faults)
+    if before is not None:
+        why += [fault for name, found in (said or {}).items() if (fault := ucx_log.detour(name, found))]
     if before is not None:
         if moved.failed:
             why.append(
@@ -219,6 +257,7 @@ def judge(
         "after": after,
         "links": {},
         "nvlink": nvlink._asdict() if nvlink else None,
+        "ucx": dict(said or {}),
         "why": " ".join(why) or None,
     }
 
@@ -230,6 +269,7 @@ def main() -> None:
             "before": {"type": "dict"},
             "links_before": {"type": "dict"},
             "ask": {"type": "dict"},
+            "root": {"type": "path"},
             "timeout_s": {"type": "float", "default": 10.0},
             "api_key": {"type": "str", "no_log": True},
             "run_dir": {"type": "path"},
@@ -267,6 +307,7 @@ def main() -> None:
         after,
         unsent + unread,
         lambda moved: nvlink_counters.compare(workers, links_before, links, moved),
+        ways(workers, options["root"]),
     )
     result["links"] = links or {}
     if not result["ok"]:
