@@ -22,7 +22,6 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils import run_folder as l
 from pdlab.controller import controller_alive, controller_facts
 from pdlab.damaged_files import read_json, read_jsonl, tail
 from pdlab.file_errors import explain
-from pdlab.ledger import sealing
 from pdlab.loose import as_list, as_mapping, as_rows, as_text
 from pdlab.moments import utc_now
 from pdlab.run_stages import Stage, pair_stages
@@ -289,6 +288,9 @@ class RunFolder:
 
     def seal(self) -> None:
         """Write manifest.json: what the run held when it ended. A leg has none of its own. Raises StoreError."""
+        # Loaded here: pydantic is a third of what `pdlab` would load before it can start anything.
+        from pdlab.ledger import sealing
+
         if not self.within_a_run:
             try:
                 sealing.seal(self.manifest_path, self.run_name)
@@ -309,6 +311,8 @@ class RunFolder:
 
         Raises StoreError.
         """
+        from pdlab.ledger import sealing
+
         path = self.path / name
         try:
             layout.write_text(str(path), text)

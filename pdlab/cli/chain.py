@@ -39,8 +39,8 @@ from pdlab.store import RunFolder
 def load_closing() -> None:
     """Load what the end of a run needs, beside the run; what cannot be loaded is told there."""
     with suppress(Exception):
-        for name in ("pdlab.closing", "pdlab.evidence.build", "pdlab.report.markdown", "pdlab.report.html"):
-            import_module(name)
+        for name in ("ledger.sealing", "closing", "evidence.build", "report.markdown", "report.html"):
+            import_module(f"pdlab.{name}")
 
 
 def run_chain(
