@@ -169,6 +169,7 @@ def test_every_recorded_box_gets_verdicts_and_none_that_a_rule_did_not_mean(box:
     ("inventory", "arm", "box"),
     [
         *((name, arm, golden_plans.box_of(name).name) for name, arm in golden_plans.cases().values()),
+        ("gpu-one-shared", None, "h200-x1"),
         ("two-gpus", None, "h200-x2"),
         ("four-gpus", None, "h200-x8"),
     ],
