@@ -16,6 +16,7 @@ import pytest
 from pdlab.evidence.build import build_evidence
 from pdlab.evidence.legs import legs_of
 from pdlab.evidence.model import Evidence
+from pdlab.explain import explain, lines
 from pdlab.ledger.figures import Ledger
 from pdlab.report.headline import headline
 from pdlab.results.build import build_report
@@ -88,6 +89,8 @@ def test_no_bound_is_named_where_none_can_be_known(found: Evidence) -> None:
     assert {row.bound for row in found.points} == {"cannot say"}
     words = {row.arm: row.bound_words for row in found.points}
     assert "one request in flight" in words["pd"] and "share these servers" in words["colocated"]
+    shown = "\n".join(lines(explain(legs_of(RunFolder.open(RUN)), RUN.name, None)))
+    assert "pd, 1 prefill + 1 decode on 1 GPU, rag (4096 in, 128 out)" in shown
 
 
 def test_every_figure_of_the_run_follows_from_its_raw_lines() -> None:
@@ -96,7 +99,9 @@ def test_every_figure_of_the_run_follows_from_its_raw_lines() -> None:
 
 
 @pytest.mark.parametrize(("page", "moved"), [(1, 9_308_160), (64, 10_158_080)])
-def test_tokens_are_those_of_a_colocated_run_and_the_same_bytes_moved_as_between_two_gpus(page: int, moved: int) -> None:
+def test_tokens_are_those_of_a_colocated_run_and_the_same_bytes_moved_as_between_two_gpus(
+    page: int, moved: int
+) -> None:
     oracle, kv = document(f"proofs/oracle-page-{page}.json"), document(f"proofs/kv_transfer-page-{page}.json")
     assert [row["identical"] for row in oracle["results"]] == [True] * 22
     assert max(row["max_logprob_diff"] for row in oracle["results"]) < 3e-17

@@ -181,6 +181,12 @@ def test_a_shipped_inventory_has_no_veto_on_a_box_that_it_is_for(inventory: str,
     ] == []
 
 
+@pytest.mark.parametrize(("arm", "moves"), [("pd", True), ("tp8", False)])
+def test_an_arm_that_moves_no_kv_cache_is_not_told_that_its_path_was_not_tried(arm: str, moves: bool) -> None:
+    (record,) = judge_recordings(golden_plans.plan_of("gpu", arm), {"gpubox": REFERENCE})
+    assert ("kv_path_indirect" in {verdict["id"] for verdict in record["verdicts"]}) is moves
+
+
 def test_a_model_that_no_recording_holds_is_unknown_not_absent() -> None:
     plan = shipped_plan("gpu")
     for server in plan["servers"]:
