@@ -316,7 +316,7 @@ def _doubts(evidence: Evidence, width: int) -> list[str]:
 def _servers(arm: Arm) -> str:
     counts = ((arm.prefill, "prefill"), (arm.decode, "decode"), (arm.colocated, "colocated"))
     said = " + ".join(f"{count} {role}" for count, role in counts if count) or "servers unknown"
-    return said if arm.gpus is None else f"{said} on {arm.gpus} GPUs"
+    return said if arm.gpus is None else f"{said} on {arm.gpus} GPU{'s' if arm.gpus != 1 else ''}"
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:

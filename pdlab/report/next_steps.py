@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from pdlab.loose import as_mapping, as_rows, as_text
+from pdlab.report import formatting
 from pdlab.results.model import Report
 from pdlab.store import RunContents
 
@@ -24,7 +26,7 @@ class Step:
 
 def next_steps(contents: RunContents, report: Report) -> list[Step]:
     """The next things to do, most useful first."""
-    option = _inventory_option(report)
+    option = _options(report)
     if report.status == "running":
         return [Step("This run goes on. See how far it is:", f"pdlab status{option}")]
     if report.ok:
@@ -33,7 +35,7 @@ def next_steps(contents: RunContents, report: Report) -> list[Step]:
     if _wrong_results(report):
         steps.append(
             Step(
-                "Do not use what runs now, nor any figure of it: an answer, the oracle or the transfer counters are wrong. "
+                "Do not use what runs now, nor any figure of it: an answer, the oracle or the KV transfer is wrong. "
                 "Start every server anew and ask again:",
                 f"pdlab rebuild{option}",
             )
@@ -113,6 +115,22 @@ def _failed_servers(report: Report) -> list[str]:
     return [failure.record[len(prefix) :] for failure in report.failures if failure.record.startswith(prefix)]
 
 
-def _inventory_option(report: Report) -> str:
+def _options(report: Report) -> str:
+    """The inventory of the run, and what was laid over it with -e: without it, a command would mean another plan."""
     inventory = report.inventory
-    return "" if not inventory or inventory.endswith("inventory/local") else f" -i {shlex.quote(inventory)}"
+    named = [] if not inventory or inventory.endswith("inventory/local") else ["-i", inventory]
+    words = [*named, *_extra_vars(report.command)]
+    return f" {formatting.shell_line(words)}" if words else ""
+
+
+def _extra_vars(command: Sequence[str]) -> list[str]:
+    """Each -e of a command with its value, in their order."""
+    found: list[str] = []
+    for word, following in pairwise([*command, ""]):
+        if word in ("-e", "--extra-vars") and following:
+            found += ["-e", following]
+        elif word.startswith("--extra-vars="):
+            found += ["-e", word.partition("=")[2]]
+        elif word.startswith("-e") and len(word) > len("-e"):
+            found += ["-e", word[len("-e") :]]
+    return found

@@ -23,7 +23,8 @@ WRITE_BYTES = 1024 * 1024
 _WRITER = re.compile(r"\[\d+\.\d+\] (\[[^\]]+\]) ")
 CURE = (
     "take UCX_TLS out of the servers' environment and out of every ucx.conf that they read (in their HOME, in their "
-    "working directory, in /etc/ucx), then deploy again"
+    "working directory, in /etc/ucx), then start them anew: pdlab rebuild (a deployment leaves a server alone whose "
+    "definition is what it was)"
 )
 
 

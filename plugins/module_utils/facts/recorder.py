@@ -271,14 +271,14 @@ def description(facts: dict[str, Any], now: float) -> str:
     """box.yml of a recorded box."""
     gpus = [gpu["name"] for gpu in facts["gpu"]["gpus"] or []]
     counted = [f"{gpus.count(name)}x {name}" for name in dict.fromkeys(gpus)]
-    container = facts["container"]
+    container, nodes = facts["container"], len(facts["numa"] or [])
     what = [
         *(
             counted
             or [f"{len(facts['gpu']['pci_devices'])} NVIDIA GPUs without a driver" * bool(facts["gpu"]["pci_devices"])]
         ),
         f"{facts['cpu']['count']} CPUs ({facts['cpu']['model']})",
-        f"{len(facts['numa'] or [])} NUMA nodes",
+        f"{nodes} NUMA node{'s' if nodes != 1 else ''}",
         f"container: {container}" if container not in (None, "none") else "",
         (facts["distribution"] or {}).get("name", ""),
     ]

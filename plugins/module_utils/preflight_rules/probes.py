@@ -99,6 +99,11 @@ def _talks(view: View) -> bool:
     return uses_gpus(view) and probe_options(view.plan, view.host)["collectives"] is not None
 
 
+def _moves(view: View) -> bool:
+    """An arm that moves no KV cache does not try it either."""
+    return uses_gpus(view) and probe_options(view.plan, view.host)["kv"] is not None
+
+
 def _moved(view: View) -> bool:
     return uses_gpus(view) and bool(_probe(view, "kv").get("ok")) and _ceiling(view) is not None
 
@@ -111,7 +116,7 @@ RULES: tuple[Rule, ...] = (
         severity=VETO,
         unknown=INFO,
         finds="KV memory that does not go from GPU to GPU, tried with a real transfer over NIXL and UCX",
-        applies=uses_gpus,
+        applies=_moves,
         check=_kv_path,
         wanted="a write over cuda_ipc, at no less than a tenth of a plain copy",
         why="Through TCP and host memory every check passes, every request completes, TPOT hardly moves, and the first "

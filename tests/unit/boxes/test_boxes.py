@@ -116,6 +116,16 @@ def test_the_derived_box_has_eight_gpus_like_the_two_that_were_seen_and_says_tha
     assert about["kind"] == "derived" and "h200-x2" in about["from"] and "Never seen" in about["from"]
 
 
+def test_a_recorded_box_with_one_gpu_has_no_pair_of_gpus_and_no_link_of_which_anything_is_known() -> None:
+    facts = facts_of(BOXES / "h200-x1")
+    (gpu,) = facts["gpu"]["gpus"]
+    assert (gpu["name"], gpu["compute_capability"], gpu["memory_total_mib"]) == ("NVIDIA H200", "9.0", 143771)
+    assert (gpu["numa_node"], gpu["processes"], gpu["mig"]) == (-1, [], False)
+    assert (facts["gpu"]["topology"], facts["gpu"]["p2p"]) == ({}, {"read": {}, "write": {}})
+    assert facts["gpu"]["nvlink"] is False
+    assert (facts["cpu"]["count"], len(facts["numa"]), facts["container"]) == (16, 1, "docker")
+
+
 def test_the_reference_box_has_eight_gpus_at_two_nodes_and_nothing_in_their_way() -> None:
     facts = facts_of(REFERENCE)
     gpus = facts["gpu"]["gpus"]

@@ -49,6 +49,13 @@ def test_a_bare_python_without_ansible_records_this_machine_and_reads_the_same_f
     assert yaml.safe_load((tmp_path / "box" / "box.yml").read_text())["kind"] == "recorded"
 
 
+def test_a_recording_describes_its_box_in_plain_words() -> None:
+    facts = read_facts(Recording(CHECKOUT / "tests" / "boxes" / "h200-x1"), {"numa_nodes": [0]})
+    assert "1x NVIDIA H200, 16 CPUs (Intel(R) Xeon(R) Processor), 1 NUMA node," in " ".join(
+        recorder.description(facts, 0.0).split()
+    )
+
+
 def test_a_directory_that_holds_something_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     with pytest.raises(FileExistsError):

@@ -169,6 +169,7 @@ def test_every_recorded_box_gets_verdicts_and_none_that_a_rule_did_not_mean(box:
     ("inventory", "arm", "box"),
     [
         *((name, arm, golden_plans.box_of(name).name) for name, arm in golden_plans.cases().values()),
+        ("gpu-one-shared", None, "h200-x1"),
         ("two-gpus", None, "h200-x2"),
         ("four-gpus", None, "h200-x8"),
     ],
@@ -178,6 +179,12 @@ def test_a_shipped_inventory_has_no_veto_on_a_box_that_it_is_for(inventory: str,
     assert [
         verdict["id"] for verdict in record["verdicts"] if verdict["severity"] == "veto" and not verdict["ok"]
     ] == []
+
+
+@pytest.mark.parametrize(("arm", "moves"), [("pd", True), ("tp8", False)])
+def test_an_arm_that_moves_no_kv_cache_is_not_told_that_its_path_was_not_tried(arm: str, moves: bool) -> None:
+    (record,) = judge_recordings(golden_plans.plan_of("gpu", arm), {"gpubox": REFERENCE})
+    assert ("kv_path_indirect" in {verdict["id"] for verdict in record["verdicts"]}) is moves
 
 
 def test_a_model_that_no_recording_holds_is_unknown_not_absent() -> None:

@@ -35,6 +35,16 @@ def test_commands_name_the_inventory_of_the_run_and_gpus_are_not_offered_to_a_gp
     assert not any("up -i" in str(command) for command in found)
 
 
+def test_commands_lay_over_the_inventory_what_the_run_had_laid_over_it(tmp_path: Path) -> None:
+    run = factory.good_run(tmp_path, rehearsal=False)
+    raw = json.loads((run.path / "run.json").read_text())
+    raw["command"] = ["pdlab", "up", "-i", "gpu", "-e", "@my layer.yml", "--extra-vars=pd_arm=pd", "-eHF_TOKEN=secret"]
+    (run.path / "run.json").write_text(json.dumps(raw))
+    down = str(commands(run)[-1])
+    assert down.startswith("pdlab down -i inventory/gpu -e '@my layer.yml' -e pd_arm=pd -e ")
+    assert "secret" not in down
+
+
 def test_the_curl_line_survives_quotes_in_the_question() -> None:
     plan = factory.plan() | {"answers": [{"prompt": 'It\'s "17" $HOME?', "expected": "x"}]}
     line = curl_line(plan)

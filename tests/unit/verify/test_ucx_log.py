@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What UCX says in a prefill server's log about the way of the KV cache. The tables are those of two H200s."""
+"""What UCX says in a prefill server's log about the way of the KV cache.
+
+Excerpts of the logs of one H200 (docs/evidence/h200x1), and tables of two H200s put together in other ways.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from ansible_collections.pdlab.pdlab.plugins.modules import pd_kv_counters
 from tests.unit.verify.module_runner import run_module
 from tests.unit.verify.stack import Stack
 
+LOGS = Path(__file__).parents[1] / "data" / "logs"
 WORKERS = [
     {"name": "prefill-0", "role": "prefill", "host": "box1", "gpus": [0]},
     {"name": "decode-0", "role": "decode", "host": "box1", "gpus": [0]},
@@ -55,6 +59,21 @@ def test_the_way_of_gpu_memory_is_read_among_the_servers_own_lines() -> None:
     assert ucx_log.paths(text(THROUGH_TCP)) == ["software emulation tcp/lo"]
 
 
+@pytest.mark.parametrize(
+    ("name", "way", "wrong"),
+    [
+        ("prefill-ucx-cuda-ipc", "zero-copy cuda_ipc/cuda", False),
+        ("prefill-ucx-tcp", "software emulation tcp/lo", True),
+    ],
+)
+def test_the_log_of_a_real_prefill_server_is_read_among_its_other_tables(name: str, way: str, wrong: bool) -> None:
+    log = (LOGS / f"{name}.log").read_text()
+    # Other tables name TCP in both: what the servers tell each other about a request takes that way.
+    assert "Prefill batch" in log and log.count("tcp/lo") > 1
+    assert ucx_log.paths(log) == [way]
+    assert (ucx_log.detour("prefill-0", [way]) is not None) is wrong
+
+
 @pytest.mark.parametrize("lines", [[], HOST, table("zero-copy", "cma/memory", to="host")])
 def test_a_log_that_does_not_say_it_says_nothing(lines: list[str]) -> None:
     assert ucx_log.paths(text(lines)) == []
@@ -72,7 +91,8 @@ def test_a_detour_is_named_with_its_cause_and_cure() -> None:
     said = ucx_log.detour("prefill-0", ["software emulation tcp/lo", "zero-copy cuda_ipc/cuda"])
     assert said is not None
     assert "'software emulation tcp/lo' instead of cuda_ipc" in said
-    assert "ucx.conf" in said
+    # A second deployment would find every definition as it was, and leave the servers alone.
+    assert "ucx.conf" in said and "pdlab rebuild" in said
 
 
 @pytest.mark.parametrize("change", [{"gpus": []}, {"host": "box2"}, {"role": "prefill"}])
