@@ -18,6 +18,7 @@ from pdlab.evidence.likeness import unlike_reasons
 from pdlab.evidence.limit_ladder import limit_ladder
 from pdlab.evidence.measured import servers_of
 from pdlab.evidence.model import Arm, Doubt, Evidence, LegRow, LimitSet, RateRow, VerdictRow, WinnerCell
+from pdlab.evidence.shared_gpus import shared_gpus_note
 from pdlab.evidence.typed import inventory_options
 from pdlab.evidence.verdicts import verdict_of
 from pdlab.evidence.winners import winners_of
@@ -39,6 +40,8 @@ def build_evidence(
     arms = [_arm(one, legs, one in declared) for one in arms_of(legs)]
     notes = dict.fromkeys(leg.report.rehearsal_note for leg in legs if leg.report.rehearsal_note)
     note = "; ".join(notes) or None
+    # A verdict is quoted alone: what it must not be taken for stands in it.
+    said_with = "; ".join([*notes, *filter(None, [shared_gpus_note(legs)])]) or None
     rates: list[RateRow] = []
     winners: list[WinnerCell] = []
     verdicts: list[VerdictRow] = []
@@ -53,7 +56,7 @@ def build_evidence(
                     searched[arm.name] = found[1]
             winners += [] if refused else winners_of(workload, wanted, goods, scales(arms))
             verdicts.append(
-                verdict_of(workload, wanted, arms, samples, goods, searched, refused=refused, rehearsal_note=note)
+                verdict_of(workload, wanted, arms, samples, goods, searched, refused=refused, note=said_with)
             )
         # Limits that the user asks stand alone; else the grid also shows where arms part beside what was stated.
         for wanted in () if limits or refused else limit_ladder(samples, workload, _stated(sets)):

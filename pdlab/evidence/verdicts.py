@@ -24,9 +24,12 @@ def verdict_of(
     rates: Mapping[str, HighestRate],
     *,
     refused: Sequence[str] = (),
-    rehearsal_note: str | None = None,
+    note: str | None = None,
 ) -> VerdictRow:
-    """The verdict on one workload. `goods`, `rates`: of that workload under those limits, by arm."""
+    """The verdict on one workload. `goods`, `rates`: of that workload under those limits, by arm.
+
+    `note`: what it must not be taken for, said in the sentence.
+    """
     row = None
     if not refused:
         if limits == NO_LIMITS:
@@ -42,8 +45,8 @@ def verdict_of(
         + words.left_out(sum(point.counts for point in out), "figures or a load are missing")
         + words.left_out(len(untimed(samples, workload, limits)), "the times of single requests were not kept")
     )
-    note = f" ({rehearsal_note})" if rehearsal_note else ""
-    return row.model_copy(update={"sentence": f"{row.sentence}{left}{note}."})
+    beside = f" ({note})" if note else ""
+    return row.model_copy(update={"sentence": f"{row.sentence}{left}{beside}."})
 
 
 def _nothing_to_say(

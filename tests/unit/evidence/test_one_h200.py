@@ -78,6 +78,13 @@ def test_no_limit_tells_two_servers_on_one_gpu_from_one(
         assert statistics.mean(good_s(arm, "r4-n64", tpot_ms)) == pytest.approx(value, abs=0.005)
 
 
+def test_a_verdict_on_servers_that_share_a_gpu_says_so_wherever_it_is_quoted(found: Evidence) -> None:
+    note = "(pd: prefill and decode compute on the same GPU, which says nothing about GPUs of their own)."
+    assert len(found.verdicts) == 3
+    assert all(verdict.sentence.endswith(note) for verdict in found.verdicts)
+    assert not found.rehearsal, "the figures are a GPU's"
+
+
 def test_above_what_either_keeps_the_one_server_wins(found: Evidence) -> None:
     (row,) = (row for row in found.winners if row.load.rate_s == 8 and row.limits.tpot_ms == 25)
     assert row.winner == "colocated"

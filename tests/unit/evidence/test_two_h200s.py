@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,22 @@ def test_findings_say_which_arms_ran_and_nothing_that_only_a_leg_has(found: Evid
     assert "- Arms: pd (1 prefill, 1 decode), tp2 (1 colocated)\n" in body
     for word in ("- Model:", "- Servers:", "- Engine:"):
         assert word not in body
+
+
+def test_servers_on_gpus_of_their_own_are_not_said_to_share(found: Evidence) -> None:
+    assert found.verdicts and not any("same GPU" in verdict.sentence for verdict in found.verdicts)
+
+
+def test_the_canary_went_the_whole_way_on_two_gpus() -> None:
+    read = {path.stem: json.loads(path.read_text()) for path in (RUN.parent / "canary").glob("*.json")}
+    report, oracle, moved = read["results"], read["oracle"], read["kv_transfer"]
+    assert (report["ok"], report["exit_code"], report["rehearsal"]) == (True, 0, True)
+    assert [stage["name"] for stage in report["stages"] if stage["ok"]] == [
+        "preflight", "deploy", "ready", "verify", "benchmark", "report",
+    ]  # fmt: skip
+    assert [(point["completed"], point["requested"]) for point in report["points"]] == [(4, 4), (12, 12)]
+    assert [answer["ok"] for answer in read["answers"]["answers"]] == [True] * 3
+    cases = [case for case in oracle["results"] if case["length"] in oracle["lengths"]]
+    assert len(cases) == oracle["identical"] == 22 and oracle["control_differs"]
+    assert moved["ucx"] == {"prefill-0": ["zero-copy cuda_ipc/cuda"]} and moved["failed"] == 0
+    assert moved["nvlink"]["bytes"] / moved["bytes"] == pytest.approx(0.9997, abs=0.0001)
