@@ -109,6 +109,7 @@ class Restart:
         given = self.arguments
         with (
             Load(self.url, given.concurrency, given.stream) as clients,
+            # Stand-ins that have what Watch reads of a trial: addresses and a port.
             Watch(self.setting, self.ends) as watch,  # type: ignore[arg-type]
         ):
             time.sleep(given.before)

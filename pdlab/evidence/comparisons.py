@@ -62,7 +62,8 @@ def differences(a: Mapping[int, float], b: Mapping[int, float]) -> list[float]:
 def paired_means(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[float, float]:
     """The means of two arms over the repeats that both have, which a comparison of them rests on; there is one or more."""
     common = a.keys() & b.keys()
-    return tuple(math.fsum(values[one] for one in common) / len(common) for values in (a, b))  # type: ignore[return-value]
+    mean_a, mean_b = (math.fsum(values[one] for one in common) / len(common) for values in (a, b))
+    return mean_a, mean_b
 
 
 def load_words(load: Load) -> str:

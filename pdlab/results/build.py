@@ -96,7 +96,7 @@ def build_report(contents: RunContents) -> Report:
 
 
 def is_rehearsal(contents: RunContents) -> bool:
-    """Whether the run's figures say nothing about a GPU: as its plan says, or run.json when there is no plan."""
+    """Whether the run rehearses, on a CPU or on GPUs: as its plan says, or run.json when there is no plan."""
     said = [(contents.plan or {}).get("rehearsal"), contents.run.get("rehearsal")]
     return next((value for value in said if isinstance(value, bool)), False)
 

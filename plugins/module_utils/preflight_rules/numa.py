@@ -211,7 +211,7 @@ RULES: tuple[Rule, ...] = (
         check=_gpus_without_node,
         wanted="a node for every GPU, where there is more than one node",
         why="With one node there is nothing to choose; in a virtual machine the real nodes may be hidden.",
-        cure="nothing to do on a machine; in a virtual machine look at the host's own: numactl --hardware",
+        cure="a real machine needs nothing done; for a virtual one ask the machine that it runs on: numactl --hardware",
     ),
     Rule(
         # As root, the role host installs it before the servers need it.
