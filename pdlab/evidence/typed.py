@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from pdlab.evidence.legs import Leg
 from pdlab.secret_values import without_secrets
+from pdlab.typed_options import typed_options
 
-# What says where and what runs; the rest of a command says what is done there.
-_KEPT = {"-i": "-i", "--inventory": "-i", "-l": "-l", "--limit": "-l", "-e": "-e", "--extra-vars": "-e"}
 _DEFAULT = "inventory/local"
 
 
@@ -21,13 +20,7 @@ def inventory_options(legs: Sequence[Leg]) -> list[str]:
 
 def _options(leg: Leg) -> list[str]:
     found: list[str] = []
-    words = iter(leg.report.command)
-    for word in words:
-        option, equals, value = word.partition("=")
-        name = _KEPT.get(option)
-        if name is None:
-            continue
-        value = value if equals else next(words, "")
+    for name, value in typed_options(leg.report.command):
         if not (name == "-e" and value.startswith("pd_arm=")):
             found += [name, value]
     inventory = leg.report.inventory

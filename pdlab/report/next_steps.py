@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from pdlab.loose import as_mapping, as_rows, as_text
 from pdlab.report import formatting
 from pdlab.results.model import Report
 from pdlab.store import RunContents
+from pdlab.typed_options import typed_options
 
 
 @dataclass(frozen=True)
@@ -119,18 +119,6 @@ def _options(report: Report) -> str:
     """The inventory of the run, and what was laid over it with -e: without it, a command would mean another plan."""
     inventory = report.inventory
     named = [] if not inventory or inventory.endswith("inventory/local") else ["-i", inventory]
-    words = [*named, *_extra_vars(report.command)]
+    laid_over = [word for option in typed_options(report.command) if option[0] == "-e" for word in option]
+    words = [*named, *laid_over]
     return f" {formatting.shell_line(words)}" if words else ""
-
-
-def _extra_vars(command: Sequence[str]) -> list[str]:
-    """Each -e of a command with its value, in their order."""
-    found: list[str] = []
-    for word, following in pairwise([*command, ""]):
-        if word in ("-e", "--extra-vars") and following:
-            found += ["-e", following]
-        elif word.startswith("--extra-vars="):
-            found += ["-e", word.partition("=")[2]]
-        elif word.startswith("-e") and len(word) > len("-e"):
-            found += ["-e", word[len("-e") :]]
-    return found

@@ -188,11 +188,11 @@ class Server(ServerState):
             missing = []
         faults = missing + self.flag_check(definition) + self.port_faults()
         if self.params["numa_node"] is not None:
-            refusal = numa_binding.trial(self.params["numa_node"])
-            if refusal and self.check_mode:
-                self.warn(f"{self.params['name']}: {refusal}")
-            elif refusal:
-                faults.append(f"numa_node: {refusal}")
+            unbound = numa_binding.trial(self.params["numa_node"])
+            if unbound and self.check_mode:
+                self.warn(f"{self.params['name']}: {unbound}")
+            elif unbound:
+                faults.append(f"numa_node: {unbound}")
         return faults
 
     def flag_check(self, definition: ServiceDefinition) -> list[str]:
@@ -269,7 +269,7 @@ class Server(ServerState):
         tree = processes.process_tree(outcome.pid)
         if self.params["port"] not in processes.listening_ports(tree):
             owner = "; ".join(x.describe() for x in processes.listeners([self.params["port"]])) or "nobody holds it now"
-            self.fail(f"{self.answer['url']} answers, but not from this server (PID {outcome.pid}): {owner}", ":")
+            self.fail(f"{self.answer['url']} answers, but not from this server (PID {outcome.pid}): {owner}", ": ")
         if life.seconds_to_ready is None:
             life = replace(life, seconds_to_ready=round(now() - life.started, 3))
             write_life(self.root, self.unit, life)
@@ -331,9 +331,9 @@ class Server(ServerState):
         self.answer["error_lines"] = lines
         self.fail(f"{said}\n{shown}")
 
-    def fail(self, said: str, after_name: str = "") -> NoReturn:
-        """Raise ServerFailed with all that is known."""
-        raise ServerFailed(f"{self.params['name']}{after_name} {said}", self.answer)
+    def fail(self, said: str, between: str = " ") -> NoReturn:
+        """Raise ServerFailed with all that is known. `between` stands after the server's name."""
+        raise ServerFailed(f"{self.params['name']}{between}{said}", self.answer)
 
 
 def refuse(faults: list[str]) -> None:

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import load_table
+from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import flag_faults, load_table
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology import resolve
 from ansible_collections.pdlab.pdlab.plugins.module_utils.topology_hosts import HostVars
@@ -34,3 +34,9 @@ def resolved(inventory: str, layers: Sequence[Path], **more: Any) -> tuple[dict[
     version = own["pd_engine"]["existing"]["sglang"]
     hosts = [HostVars("gpubox", local=True, home="/root", variables=own)]
     return resolve(shared, hosts, presets, engine_versions={"gpubox": version})
+
+
+def unknown_flags(plan: Mapping[str, Any]) -> list[str]:
+    """What the engine of version 0.5.17 would not take, of every server of a plan and of its reference."""
+    servers = [*plan["servers"], *([plan["reference"]] if plan["reference"] else [])]
+    return [fault for server in servers for fault in flag_faults(server["argv"], FLAGS, server["name"])]

@@ -7,11 +7,10 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from ansible_collections.pdlab.pdlab.plugins.module_utils.engine_flags import flag_faults
 from ansible_collections.pdlab.pdlab.plugins.module_utils.faults import Fault
 
 from . import layered
-from .layered import EVIDENCE, FLAGS
+from .layered import EVIDENCE, unknown_flags
 
 TWO = EVIDENCE / "h200x2" / "layers"
 ONE = EVIDENCE / "h200x1" / "layers"
@@ -42,8 +41,7 @@ def test_a_layer_is_without_a_fault_and_this_engine_knows_every_flag(layers: tup
     for arm in ARMS if "arms" in layers else (None,):
         plan, faults = resolved("machine", *layers, pd_arm=arm)
         assert plan is not None, faults
-        for server in [*plan["servers"], *([plan["reference"]] if plan["reference"] else [])]:
-            assert flag_faults(server["argv"], FLAGS, server["name"]) == []
+        assert unknown_flags(plan) == []
 
 
 def test_the_arms_can_be_up_together_and_three_servers_fit_into_the_gpu() -> None:
