@@ -8,6 +8,7 @@ from typing import Any
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import standing_servers
 from ansible_collections.pdlab.pdlab.plugins.module_utils.server_options import OF_THEM_ALL, options_of
+from ansible_collections.pdlab.pdlab.plugins.module_utils.server_roles import ROUTER
 from ansible_collections.pdlab.pdlab.plugins.plugin_utils.recorded import RecordedAction
 
 
@@ -25,7 +26,7 @@ class ActionModule(RecordedAction):
             return None  # the module says what is wrong with them
         common = {key: arguments[key] for key in OF_THEM_ALL if arguments.get(key) is not None}
         now = time.time()
-        found = [standing_servers.result_for({**part, **common}, seen, now) for part in parts]
+        found = [standing_servers.result_for({**part, **common, **_wait_of(part)}, seen, now) for part in parts]
         known = [result for result in found if result is not None]
         if len(known) < len(found):
             return None
@@ -39,6 +40,11 @@ class ActionModule(RecordedAction):
         ]
         # What is said of all of them together has no record of a server to stand in.
         return found + ([(name, result)] if name and why and not result.get("name") else [])
+
+
+def _wait_of(part: dict[str, Any]) -> dict[str, Any]:
+    """As in the module: a router is not waited for."""
+    return {"wait": False} if part.get("role") == ROUTER else {}
 
 
 def _own(part: Any) -> Any:

@@ -12,13 +12,15 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.kept_probe import COLL
 from ansible_collections.pdlab.pdlab.plugins.module_utils.probe_options import probe_options
 from ansible_collections.pdlab.pdlab.plugins.module_utils.target_layout import engine_dir
 from ansible_collections.pdlab.pdlab.plugins.plugin_utils.host_hold import when_gone
+from ansible_collections.pdlab.pdlab.plugins.plugin_utils.payloads import put_together
 from ansible_collections.pdlab.pdlab.plugins.plugin_utils.recorded import RecordedAction
 
+LOOK = "pdlab.pdlab.box_facts"
 PROBES = {"kv": KV, "collectives": COLLECTIVES}
 
 
 class ActionModule(RecordedAction):
-    """Options: plan, holder, run_dir, record, timeout_s. Returns facts and verdicts, and what of it later tasks use.
+    """Options: plan, holder, run_dir, record, timeout_s, ahead. Returns facts and verdicts, and what of it later tasks use.
 
     Changes nothing but the hold on the host, which it takes for `holder` in the same step. Where GPUs are idle and the engine is there, KV memory and collectives are tried on them.
     """
@@ -37,13 +39,14 @@ class ActionModule(RecordedAction):
         limit = {"timeout_s": arguments["timeout_s"]} if arguments.get("timeout_s") is not None else {}
         asked = {**rules.facts_options(plan, host, [python] if python else []), **limit}
         holder, began = arguments.get("holder"), time.time()
-        looked = when_gone(
-            lambda gone: self._execute_module(
-                module_name="pdlab.pdlab.box_facts",
-                module_args={**asked, **({"hold": {"holder": holder, **gone}} if holder else {})},
-                task_vars=task_vars,
+        with put_together(self, LOOK, arguments.get("ahead") or [], task_vars):
+            looked = when_gone(
+                lambda gone: self._execute_module(
+                    module_name=LOOK,
+                    module_args={**asked, **({"hold": {"holder": holder, **gone}} if holder else {})},
+                    task_vars=task_vars,
+                )
             )
-        )
         if looked.get("failed") or "facts" not in looked:
             return dict(looked)
         looked["facts"]["probes"] = self._tried(looked["facts"], plan, host, task_vars)

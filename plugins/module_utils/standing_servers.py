@@ -2,7 +2,7 @@
 """Servers that run as they are asked for, found in one look at a host: pd_servers then need not look again.
 
 The host holds each description against what is there, by the same code as pd_server, and keeps the answer with the
-options that it answers. It is taken only by a task with the same options, and only for a few seconds.
+options that it answers. It is taken only by a task with the same options, and only for a minute.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ansible_collections.pdlab.pdlab.plugins.module_utils.service_definition imp
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import ServiceError
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_managers import AUTO
 
-# Longer ago, a server may have died and come back with another PID.
-FRESH_S = 15.0
+# Longer ago, a server may have died and come back with another PID. A slow controller needs half of it to get there.
+FRESH_S = 60.0
 # Options that say how to start a server, how long to wait and what to tell: nothing to one that runs as described.
 OF_A_START = ("flag_table", "peers", "wait", "timeout_s", "error_lines", "supervisord", "seen")
 
@@ -52,7 +52,7 @@ def result_for(options: Mapping[str, Any], seen: Mapping[str, Any], now: float) 
     if found is None or not 0 <= now - seen["at"] <= FRESH_S:
         return None
     params = completed(options)
-    if params is None or params["wait"]:
+    if params is None or (params["wait"] and found["result"]["seconds_to_ready"] is None):
         return None
     wanted = _deciding(params)
     if found["asked"]["manager"] == AUTO and wanted["manager"] == found["result"]["manager"]:

@@ -35,7 +35,9 @@ options:
     elements: dict
     default: []
   wait:
-    description: Whether to wait until every server is ready. The first that will not be ends the wait.
+    description:
+      - Whether to wait until every server is ready. The first that will not be ends the wait.
+      - A router is not waited for; it is ready only when its servers are, and these may be another host's.
     type: bool
     default: true
   timeout_s: {description: As in M(pdlab.pdlab.pd_server)., type: int, default: 600}
@@ -104,6 +106,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.pdlab.pdlab.plugins.module_utils import processes
 from ansible_collections.pdlab.pdlab.plugins.module_utils.server_options import ARGUMENTS, OF_THEM_ALL
+from ansible_collections.pdlab.pdlab.plugins.module_utils.server_roles import ROUTER
 from ansible_collections.pdlab.pdlab.plugins.module_utils.server_run import Refused, Server, ServerFailed, refusal
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import ServiceError
 
@@ -167,7 +170,7 @@ def wait_for_all(servers: Sequence[Server]) -> None:
 
 
 def reach(servers: Sequence[Server], wait: bool) -> None:
-    """Check all, then start all, then wait for all."""
+    """Check all, then start all, then wait for all but a router."""
     prepare_all(servers)
     if servers and servers[0].check_mode:
         return
@@ -177,7 +180,7 @@ def reach(servers: Sequence[Server], wait: bool) -> None:
     for server in servers:
         server.apply()
     if wait:
-        wait_for_all(servers)
+        wait_for_all([server for server in servers if server.params["role"] != ROUTER])
 
 
 def answer(servers: Sequence[Server], looked_again: bool) -> dict[str, Any]:

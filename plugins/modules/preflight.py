@@ -22,6 +22,13 @@ options:
       - Who runs this, as M(pdlab.pdlab.stage) returns it. The host is held for this run in the same look, as by
         M(pdlab.pdlab.run_lock). Fails when another run holds it. Without, nobody holds it.
     type: dict
+  ahead:
+    description:
+      - Names of modules that later tasks of this run will need on the host. Ansible packs each when its first task comes;
+        these are packed while the box is looked at.
+    type: list
+    elements: str
+    default: []
   timeout_s:
     description: How long all commands on the box together may take, in seconds.
     type: float

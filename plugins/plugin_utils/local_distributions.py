@@ -21,7 +21,8 @@ SKIPPED_PARTS = {"__pycache__", ".venv", "dist", "build"}
 class CarryingAction(RecordedAction):
     """Finds files by their names in a role, sends them, and builds wheels of local distributions."""
 
-    TRANSFERS_FILES = True
+    # True would make a folder on the target at once; `send` makes it when there is something to send.
+    TRANSFERS_FILES = False
 
     def find(self, name: Any, option: str) -> Path:
         """A file or folder of the controller, as a role or playbook names it. Raises AnsibleError."""

@@ -155,16 +155,23 @@ class Box:
         return value
 
     def part_bytes(self) -> int:
-        return sum(part.stat().st_size for part in self.path.glob(f".pdlab-download/{SHARD}.*.part"))
+        found = 0
+        for part in self.path.glob(f".pdlab-download/{SHARD}.*.part"):
+            with contextlib.suppress(FileNotFoundError):
+                found += part.stat().st_size
+        return found
 
     def downloads(self) -> list[int]:
         script = str(self.root / "state" / "download" / "hub_download.py")
         return [pid for pid, argv in every_process() if script in argv]
 
     def everything_written(self) -> Iterator[tuple[Path, bytes]]:
-        for path in self.root.rglob("*"):
-            if path.is_file() and path.name != "hosts.json" and not path.is_symlink():
-                yield path, path.read_bytes()
+        """What lies below the root now; a file or folder that goes while one looks is not there (rglob would raise)."""
+        for folder, _folders, names in os.walk(self.root):
+            for path in (Path(folder) / name for name in names if name != "hosts.json"):
+                with contextlib.suppress(FileNotFoundError):
+                    if path.is_file() and not path.is_symlink():
+                        yield path, path.read_bytes()
 
 
 class Play:

@@ -130,6 +130,23 @@ def test_one_that_dies_ends_the_wait_with_its_own_words_and_the_others_stay(
     assert supervisor_target.echo(port)["pid"] == answer["servers"][0]["pid"]
 
 
+def test_a_router_is_started_beside_its_servers_and_not_waited_for(
+    supervisor_target: Target, ports: Iterator[int]
+) -> None:
+    engine = server(supervisor_target, "a", next(ports), env={"STANDIN_READY_AFTER_S": "2"})
+    router = {
+        **{key: value for key, value in engine.items() if key in ("python", "host")},
+        "name": "router", "role": "router", "port": next(ports), "prometheus_port": next(ports),
+        "env": {**engine["env"], "STANDIN_READY_AFTER_S": "600"},
+        "workers": [{"role": "colocated", "url": f"http://127.0.0.1:{engine['port']}", "name": "a"}],
+    }  # fmt: skip
+    answer = reach(supervisor_target, [engine, router], timeout_s=60)
+    assert not answer.failed, answer.data
+    assert [(one["state"], one["seconds_to_ready"] is None) for one in answer["servers"]] == [
+        ("running", False), ("running", True),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_run_folder_keeps_each_servers_result(
     supervisor_target: Target, ports: Iterator[int], tmp_path: Path, fails: bool

@@ -101,3 +101,24 @@ def test_a_taken_port_and_a_missing_shard_are_both_named_with_their_cures(
     assert f"stop it: kill {os.getpid()}" in output
     assert "checkpoint_incomplete: model-7.safetensors is missing" in output
     assert {"port_taken", "checkpoint_incomplete"} <= {v["id"] for v in record["verdicts"] if not v["ok"]}
+
+
+def test_modules_that_later_tasks_need_are_packed_meanwhile_and_one_that_cannot_be_harms_nothing(
+    tmp_path: Path, free_ports: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # ansible-core keeps what it has packed for the run in this folder, a file for each module.
+    monkeypatch.setenv("ANSIBLE_LOCAL_TEMP", str(tmp_path / "local"))
+    packed = "{{ lookup('pipe', 'ls ' ~ out ~ '/local/*/ansiballz_cache') | split | join(' ') }}"
+    play = (
+        PLAY
+        + f"""        ahead: [pdlab.pdlab.no_such_module, pdlab.pdlab.pd_ready]
+    - ansible.builtin.debug:
+        msg: "PACKED {packed}"
+"""
+    )
+    monkeypatch.setattr(sys.modules[__name__], "PLAY", play)
+    rc, output, record = preflight(tmp_path, free_ports, "{source: canary}")
+    assert not [v for v in record["verdicts"] if v["severity"] == "veto" and not v["ok"]] and rc == 0, output
+    (line,) = [line for line in output.splitlines() if "PACKED" in line]
+    for module in ("box_facts", "pd_ready"):
+        assert f"ansible_collections.pdlab.pdlab.plugins.modules.{module}-" in line, line

@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
+from ansible_collections.pdlab.pdlab.plugins.action.pd_servers import ActionModule
 from ansible_collections.pdlab.pdlab.plugins.module_utils import standing_servers
-from ansible_collections.pdlab.pdlab.plugins.module_utils.server_options import ARGUMENTS, options_of_host
+from ansible_collections.pdlab.pdlab.plugins.module_utils.server_options import (
+    ARGUMENTS,
+    OF_THEM_ALL,
+    options_of_host,
+)
 from ansible_collections.pdlab.pdlab.plugins.module_utils.service_manager import ServiceError
 
 ASKED: dict[str, Any] = {
@@ -16,7 +22,7 @@ ASKED: dict[str, Any] = {
     "gpus": [], "tp": 1, "args": {"page-size": 16}, "env": {"A": "1"}, "manager": "supervisor",
 }  # fmt: skip
 TASK = {**ASKED, "engine_fingerprint": "e", "wait": False, "timeout_s": 900, "flag_table": "/t", "peers": [{"a": 1}]}
-RESULT = {"changed": False, "manager": "supervisor", "reasons": [], "pid": 7}
+RESULT = {"changed": False, "manager": "supervisor", "reasons": [], "pid": 7, "seconds_to_ready": None}
 
 
 @pytest.fixture
@@ -54,6 +60,17 @@ def test_the_same_question_has_the_same_answer_whatever_it_says_of_starting(seen
 )
 def test_any_other_question_is_put_to_the_host(seen: dict[str, Any], other: dict[str, Any]) -> None:
     assert standing_servers.result_for({**TASK, **other}, seen, 1003.0) is None
+
+
+def test_a_task_that_waits_is_answered_for_a_server_that_was_seen_ready(
+    seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = {**TASK, "wait": True}
+    assert standing_servers.result_for(waits, seen, 1003.0) is None
+    ready = {**RESULT, "seconds_to_ready": 41.2}
+    monkeypatch.setattr(standing_servers, "_standing", lambda _params: ready)
+    seen = {"at": 1000.0, "servers": standing_servers.look([ASKED], "e")}
+    assert standing_servers.result_for(waits, seen, 1003.0) == ready
 
 
 def test_every_option_either_decides_or_belongs_to_a_start() -> None:
@@ -110,3 +127,25 @@ def test_a_plan_asks_for_the_servers_of_one_host_with_what_decides() -> None:
         "router": {"name": "router", "role": "router", "host": "b"},
     }
     assert options_of_host(plan, "a") == [ASKED]
+
+
+def test_all_servers_of_a_host_are_answered_from_sight_and_its_router_though_nobody_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    router = {
+        "name": "router", "role": "router", "root": "/opt/pdlab", "python": "/p", "home": "/root", "port": 8000,
+        "prometheus_port": 29001, "workers": [], "manager": "supervisor",
+    }  # fmt: skip
+    ready = {"decode-0": 41.2, "router": None}
+    monkeypatch.setattr(
+        standing_servers, "_standing", lambda params: {**RESULT, "seconds_to_ready": ready[params["name"]]}
+    )
+    seen = {"at": time.time(), "servers": standing_servers.look([ASKED, router], "e")}
+    own = [{key: value for key, value in part.items() if key not in OF_THEM_ALL} for part in (ASKED, router)]
+    asked = {"servers": own, "root": "/opt/pdlab", "manager": "supervisor", "engine_fingerprint": "e", "wait": True}
+    action = ActionModule.__new__(ActionModule)
+    known = action.from_sight(asked, seen)
+    assert known is not None and [one["seconds_to_ready"] for one in known["servers"]] == [41.2, None]
+    ready["decode-0"] = None
+    seen = {"at": time.time(), "servers": standing_servers.look([ASKED, router], "e")}
+    assert action.from_sight(asked, seen) is None, "a server that was not seen ready is waited for"
