@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from ansible_collections.pdlab.pdlab.plugins.module_utils import http_json, kv_metrics
 from ansible_collections.pdlab.pdlab.plugins.module_utils.command_line import COLOCATED, DECODE, PREFILL
+from ansible_collections.pdlab.pdlab.plugins.module_utils.router_workers import WORKER_TYPES, listed_workers
 
 REQUEST_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 5.0
@@ -31,8 +32,6 @@ METRICS_SETTLE_S = 5.0
 GENERATED_TOKENS = 4
 # What `/server_info` calls each role.
 MODES = {PREFILL: "prefill", DECODE: "decode", COLOCATED: "null"}
-# What the router calls each role.
-WORKER_TYPES = {PREFILL: "prefill", DECODE: "decode", COLOCATED: "regular"}
 # Must be equal on all roles. The first two are checked by the engine only at the first request, where a mismatch
 # takes the decode scheduler down.
 AGREED_KEYS = ("page_size", "kv_cache_dtype", "dtype", "quantization", "version", "served_model_name")
@@ -344,7 +343,7 @@ class ReadyGate:
         readiness = http_json.get(url + "/readiness", REQUEST_TIMEOUT_S, self.api_key)
         workers = http_json.get(url + "/workers", REQUEST_TIMEOUT_S, self.api_key)
         seen = f"/readiness: {readiness.describe()}; /workers: "
-        listed = _workers(workers.body)
+        listed = listed_workers(workers.body)
         if not workers.ok or listed is None:
             return Outcome(
                 False,
@@ -495,14 +494,6 @@ def judge_generation(reply: http_json.Reply, page_size: int) -> Outcome:
             f"{tokens} tokens came without any text. The model emits only special tokens: is it the right one?",
         )
     return Outcome(True, seen)
-
-
-def _workers(body: Any) -> list[dict[str, Any]] | None:
-    """The list in the router's /workers answer ({"workers": [...]} or the list itself); None when there is none."""
-    listed = body.get("workers") if isinstance(body, dict) else body
-    if not isinstance(listed, list):
-        return None
-    return [worker for worker in listed if isinstance(worker, dict)]
 
 
 def _shown_worker(worker: Mapping[str, Any]) -> str:

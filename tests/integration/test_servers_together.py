@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,7 @@ def test_one_that_dies_ends_the_wait_with_its_own_words_and_the_others_stay(
     assert supervisor_target.echo(port)["pid"] == answer["servers"][0]["pid"]
 
 
-def test_a_router_is_started_beside_its_servers_and_not_waited_for(
+def test_a_router_is_started_beside_its_servers_not_waited_for_and_told_when_they_are_ready(
     supervisor_target: Target, ports: Iterator[int]
 ) -> None:
     engine = server(supervisor_target, "a", next(ports), env={"STANDIN_READY_AFTER_S": "2"})
@@ -145,6 +146,11 @@ def test_a_router_is_started_beside_its_servers_and_not_waited_for(
     assert [(one["state"], one["seconds_to_ready"] is None) for one in answer["servers"]] == [
         ("running", False), ("running", True),
     ]  # fmt: skip
+    # It was told of the one that is ready; a second call finds it known.
+    again = reach(supervisor_target, [engine, router], timeout_s=60)
+    assert not again["changed"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{router['port']}/workers", timeout=10) as reply:
+        assert json.load(reply) == {"workers": [{"url": router["workers"][0]["url"], "worker_type": "regular"}]}
 
 
 @pytest.mark.parametrize("fails", [False, True])

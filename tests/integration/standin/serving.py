@@ -4,7 +4,8 @@
 It answers /ready, /health and /liveness, and /echo with its own argv and environment as JSON. Variables steer it:
 STANDIN_CRASH (print this, with \\n for a line break, and die), STANDIN_CRASH_AFTER_S, STANDIN_READY_AFTER_S, STANDIN_CHILD (leave a child that
 outlives it), STANDIN_NO_READY (this "version" does not know /ready), STANDIN_METRICS (a file that /metrics answers with;
-to who asks for OpenMetrics first, with the names that prometheus_client 0.26 then writes).
+to who asks for OpenMetrics first, with the names that prometheus_client 0.26 then writes). As a router it keeps in
+/workers what is posted there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ with open("/proc/self/cmdline", "rb") as _stream:
 with open("/proc/self/environ", "rb") as _stream:
     ENVIRONMENT = dict(item.split("=", 1) for item in _stream.read().decode().split("\0") if item)
 BEGAN = time.monotonic()
+WORKERS: list[dict[str, object]] = []
 
 
 def option(name: str, default: str) -> str:
@@ -42,6 +44,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         late = time.monotonic() - BEGAN < float(os.environ.get("STANDIN_READY_AFTER_S", "0"))
         if self.path == "/echo":
             status, body = 200, {"argv": ARGV, "environment": ENVIRONMENT, "pid": os.getpid()}
+        elif self.path == "/workers":
+            status, body = 200, {"workers": WORKERS}
         elif self.path == "/ready" and os.environ.get("STANDIN_NO_READY"):
             status, body = 404, {}
         elif self.path in ("/ready", "/health", "/liveness"):
@@ -49,6 +53,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             status, body = 404, {}
         self.answer(status, json.dumps(body).encode(), "application/json")
+
+    def do_POST(self) -> None:
+        length = int(self.headers.get("Content-Length", "0"))
+        WORKERS.append(json.loads(self.rfile.read(length)))
+        self.answer(202, b"{}", "application/json")
 
     def answer(self, status: int, data: bytes, kind: str) -> None:
         self.send_response(status)
