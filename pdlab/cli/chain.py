@@ -41,6 +41,7 @@ def load_closing() -> None:
     with suppress(Exception):
         for name in ("ledger.sealing", "closing", "evidence.build", "report.markdown", "report.html"):
             import_module(f"pdlab.{name}")
+        import_module("pdlab.report.html").compile_templates()
 
 
 def run_chain(

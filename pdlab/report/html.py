@@ -137,9 +137,19 @@ def render(
     )
 
 
-@functools.cache
+def compile_templates() -> None:
+    """Compile all that a page is made of: two thirds of the time that a small page takes. Once in a process."""
+    for name in _environment().list_templates():
+        _environment().get_template(name)
+
+
 def _template() -> Template:
-    """The page's template, compiled once."""
+    return _environment().get_template("report.html.j2")
+
+
+@functools.cache
+def _environment() -> Environment:
+    """Where the page's templates are found and kept once compiled."""
     environment = Environment(
         loader=PackageLoader("pdlab.report"),
         autoescape=True,
@@ -156,7 +166,7 @@ def _template() -> Template:
         moment=formatting.moment,
         capitalize_first=lambda text: text[:1].upper() + text[1:],
     )
-    return environment.get_template("report.html.j2")
+    return environment
 
 
 @functools.cache

@@ -24,12 +24,13 @@ def put_together(action: ActionBase, first: str, later: Iterable[str], task_vars
     if not names:
         yield
         return
-    # First what the body waits for: two at once would take turns.
-    _pack(action, first, task_vars)
+    # First what the body waits for, as two at once would take turns. What is raised here the body would raise.
+    action._configure_module(first, {}, task_vars)
 
     def pack_them() -> None:
         for name in names:
-            _pack(action, name, task_vars)
+            with contextlib.suppress(Exception):
+                action._configure_module(name, {}, task_vars)
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(pack_them,), daemon=True)
     thread.start()
@@ -37,8 +38,3 @@ def put_together(action: ActionBase, first: str, later: Iterable[str], task_vars
         yield
     finally:
         thread.join()
-
-
-def _pack(action: ActionBase, name: str, task_vars: Mapping[str, Any]) -> None:
-    with contextlib.suppress(Exception):
-        action._configure_module(name, {}, task_vars)
