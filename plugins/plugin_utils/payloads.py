@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
-import threading
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from ansible.plugins.action import ActionBase
 
@@ -24,17 +23,22 @@ def put_together(action: ActionBase, first: str, later: Iterable[str], task_vars
     if not names:
         yield
         return
-    # First what the body waits for, as two at once would take turns. What is raised here the body would raise.
+    # First what the body waits for. What is raised here the body would raise.
     action._configure_module(first, {}, task_vars)
-
-    def pack_them() -> None:
-        for name in names:
-            with contextlib.suppress(Exception):
-                action._configure_module(name, {}, task_vars)
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(pack_them,), daemon=True)
-    thread.start()
+    # A process of its own: Ansible's templates and loaders are made for one thread.
+    packer = os.fork()
+    if packer == 0:
+        _pack_and_exit(action, names, task_vars)
     try:
         yield
     finally:
-        thread.join()
+        os.waitpid(packer, 0)
+
+
+def _pack_and_exit(action: ActionBase, names: Iterable[str], task_vars: Mapping[str, Any]) -> NoReturn:
+    try:
+        for name in names:
+            with contextlib.suppress(Exception):
+                action._configure_module(name, {}, task_vars)
+    finally:
+        os._exit(0)
