@@ -43,7 +43,7 @@ def knob_row(knob: Knob) -> list[str]:
     value = f"`{knob.value_text}`" if isinstance(knob.value, str) and not knob.shown else knob.value_text
     profiles = ", ".join(knob.profiles) if knob.use in (collectives.PROFILE, collectives.OFFERED) else ""
     when = f"{knob.when} ({profiles})" if profiles else knob.when
-    return [f"`{knob.name}`", knob.library, value, when, knob.why, knob.source]
+    return [f"`{knob.name}`", knob.read_by, value, when, knob.why, knob.source]
 
 
 def knobs() -> str:

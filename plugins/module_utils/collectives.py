@@ -22,7 +22,7 @@ PCIE, NVLINK, OFF = "pcie", "nvlink", "off"
 PROFILES = (PCIE, NVLINK, OFF)
 ALWAYS, PROFILE, OFFERED, REMEDY, LEFT_ALONE = "always", "profile", "offered", "remedy", "left alone"
 INVENTORY = "inventory"
-# The library of a row that is a flag of the server, not a variable.
+# What reads a row that is a flag of the server, not a variable.
 FLAG = "flag"
 NIXL_PARAMS = "SGLANG_DISAGGREGATION_NIXL_BACKEND_PARAMS"
 PCIE_ALLREDUCE = "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE"
@@ -59,12 +59,12 @@ def _pcie_allreduce(case: Case) -> bool:
 class Knob:
     """A row. `value` is what pdlab sets or offers (None: left alone), `shown` its text in the documentation.
 
-    `library` is who reads it; `roles` and `profiles` whom it concerns; `applies` decides with `when` as its words;
+    `read_by` is the library that reads it; `roles` and `profiles` whom it concerns; `applies` decides with `when` as its words;
     `since` and `before` are versions of sglang.
     """
 
     name: str
-    library: str
+    read_by: str
     use: str
     value: str | Callable[[Case], str] | None
     when: str
@@ -117,7 +117,7 @@ def always_set(server: Mapping[str, Any]) -> dict[str, str]:
         address=server["address"],
         numa_node=server.get("numa_node"),
     )
-    rows = [knob for knob in KNOBS if knob.use == ALWAYS and knob.library != FLAG]
+    rows = [knob for knob in KNOBS if knob.use == ALWAYS and knob.read_by != FLAG]
     return {knob.name: knob.text(case) for knob in rows if case.role in knob.roles and knob.applies(case)}
 
 
@@ -127,7 +127,7 @@ def explained(case: Case) -> list[dict[str, str]]:
     `from` is always, profile or inventory. A variable that the inventory sets to the profile's own value is the
     profile's.
     """
-    by_name = {knob.name: knob for knob in KNOBS if knob.library != FLAG and case.role in knob.roles}
+    by_name = {knob.name: knob for knob in KNOBS if knob.read_by != FLAG and case.role in knob.roles}
     lines = []
     for knob in by_name.values():
         if knob.use == ALWAYS and knob.applies(case) and case.variable(knob.name) is None:
@@ -166,7 +166,7 @@ KNOBS: tuple[Knob, ...] = (
     # --- always ------------------------------------------------------------------------------------------------------
     Knob(
         name="SGLANG_HOST_IP",
-        library="sglang",
+        read_by="sglang",
         use=ALWAYS,
         value=lambda case: str(case.address),
         shown="the host's pd_address",
@@ -177,7 +177,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="--nccl-port",
-        library=FLAG,
+        read_by=FLAG,
         use=ALWAYS,
         value=None,
         shown="the server's nccl_port",
@@ -188,7 +188,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="CUDA_DEVICE_ORDER",
-        library="cuda",
+        read_by="cuda",
         use=ALWAYS,
         value="PCI_BUS_ID",
         when="every server on GPUs",
@@ -198,7 +198,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="SGLANG_CRASH_ON_NUMA_BIND_FAILURE",
-        library="sglang",
+        read_by="sglang",
         use=ALWAYS,
         value="1",
         when="a server with numa_node",
@@ -209,7 +209,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="HF_HUB_OFFLINE",
-        library="huggingface_hub",
+        read_by="huggingface_hub",
         use=ALWAYS,
         value="1",
         when="every server",
@@ -218,7 +218,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="SPT_NOENV",
-        library="setproctitle",
+        read_by="setproctitle",
         use=ALWAYS,
         value="1",
         when="every server",
@@ -228,7 +228,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="SGLANG_TIMEOUT_KEEP_ALIVE",
-        library="sglang",
+        read_by="sglang",
         use=ALWAYS,
         value="120",
         when="every server",
@@ -239,7 +239,7 @@ KNOBS: tuple[Knob, ...] = (
     # --- set by a profile --------------------------------------------------------------------------------------------
     Knob(
         name=NIXL_PARAMS,
-        library="sglang",
+        read_by="sglang",
         use=PROFILE,
         value='{"num_threads": "2"}',
         when="prefill with several ranks",
@@ -251,7 +251,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="NCCL_DEBUG",
-        library="nccl",
+        read_by="nccl",
         use=PROFILE,
         value="WARN",
         when="a server with several ranks",
@@ -261,7 +261,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION",
-        library="sglang",
+        read_by="sglang",
         use=PROFILE,
         value="0",
         when="every server",
@@ -273,7 +273,7 @@ KNOBS: tuple[Knob, ...] = (
     # --- offered -----------------------------------------------------------------------------------------------------
     Knob(
         name=PCIE_ALLREDUCE,
-        library="sglang",
+        read_by="sglang",
         use=OFFERED,
         value="1",
         when="PCIe without NVLink, decode or colocated with TP 2, 4 or 8, no DP attention, not deterministic",
@@ -288,7 +288,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="SGLANG_DISAGGREGATION_WAITING_TIMEOUT",
-        library="sglang",
+        read_by="sglang",
         use=OFFERED,
         value="120",
         when="decode",
@@ -300,7 +300,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT",
-        library="sglang",
+        read_by="sglang",
         use=OFFERED,
         value="120",
         when="prefill",
@@ -312,7 +312,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="UCX_NET_DEVICES",
-        library="ucx",
+        read_by="ucx",
         use=OFFERED,
         value="NAME",
         shown="the NIC, for example eth0 or mlx5_0:1",
@@ -324,7 +324,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="UCX_TCP_PORT_RANGE",
-        library="ucx",
+        read_by="ucx",
         use=OFFERED,
         value="40000-40999",
         shown="a range, for example 40000-40999",
@@ -335,7 +335,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="NCCL_MIN_NCHANNELS",
-        library="nccl",
+        read_by="nccl",
         use=OFFERED,
         value="8",
         when="PCIe without NVLink, several ranks",
@@ -348,7 +348,7 @@ KNOBS: tuple[Knob, ...] = (
     # --- for trouble ---------------------------------------------------------------------------------------------------
     Knob(
         name="NCCL_P2P_LEVEL",
-        library="nccl",
+        read_by="nccl",
         use=REMEDY,
         value="SYS",
         shown="PIX, PXB, PHB, SYS",
@@ -361,7 +361,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="NCCL_P2P_DISABLE",
-        library="nccl",
+        read_by="nccl",
         use=REMEDY,
         value="1",
         when="PCIe without NVLink, several ranks, only when an all-reduce hangs and the cause cannot be mended now",
@@ -373,7 +373,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="NCCL_CUMEM_HOST_ENABLE",
-        library="nccl",
+        read_by="nccl",
         use=REMEDY,
         value="0",
         when="several ranks in a container without the capability SYS_NICE",
@@ -383,7 +383,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="UCX_PROTO_INFO",
-        library="ucx",
+        read_by="ucx",
         use=REMEDY,
         value="y",
         when="prefill and decode, to look for a slow transfer",
@@ -395,7 +395,7 @@ KNOBS: tuple[Knob, ...] = (
     # --- left alone --------------------------------------------------------------------------------------------------
     Knob(
         name="UCX_TLS",
-        library="ucx",
+        read_by="ucx",
         use=LEFT_ALONE,
         value=None,
         when="never set by pdlab",
@@ -406,7 +406,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="UCX_CUDA_IPC_ENABLE_GET_ZCOPY",
-        library="ucx",
+        read_by="ucx",
         use=LEFT_ALONE,
         value=None,
         when="never set by pdlab",
@@ -415,7 +415,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="UCX_MAX_RMA_RAILS",
-        library="ucx",
+        read_by="ucx",
         use=LEFT_ALONE,
         value=None,
         when="never set by pdlab",
@@ -424,7 +424,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="NCCL_CUMEM_ENABLE",
-        library="nccl",
+        read_by="nccl",
         use=LEFT_ALONE,
         value=None,
         when="never set by pdlab",
@@ -433,7 +433,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="NCCL_NVLS_ENABLE",
-        library="nccl",
+        read_by="nccl",
         use=LEFT_ALONE,
         value=None,
         when="never set by pdlab",
@@ -442,7 +442,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="CUDA_DEVICE_MAX_CONNECTIONS",
-        library="cuda",
+        read_by="cuda",
         use=LEFT_ALONE,
         value=None,
         when="never set by pdlab",
@@ -451,7 +451,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="SGLANG_AUTO_NUMA_BIND",
-        library="sglang",
+        read_by="sglang",
         use=LEFT_ALONE,
         value=None,
         when="never set by pdlab",
@@ -461,7 +461,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="SGLANG_SET_CPU_AFFINITY",
-        library="sglang",
+        read_by="sglang",
         use=LEFT_ALONE,
         value=None,
         when="never set by pdlab",
@@ -470,7 +470,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="SGLANG_DISAGGREGATION_HEARTBEAT_INTERVAL",
-        library="sglang",
+        read_by="sglang",
         use=LEFT_ALONE,
         value=None,
         when="never set by pdlab",
@@ -480,7 +480,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="SGLANG_DISAGGREGATION_ENGINE_INIT_TIMEOUT",
-        library="sglang",
+        read_by="sglang",
         use=LEFT_ALONE,
         value=None,
         when="never set by pdlab",
@@ -490,7 +490,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="SGLANG_DISAGGREGATION_QUEUE_SIZE",
-        library="sglang",
+        read_by="sglang",
         use=LEFT_ALONE,
         value=None,
         when="never set by pdlab",
@@ -500,7 +500,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="PYTORCH_CUDA_ALLOC_CONF",
-        library="torch",
+        read_by="torch",
         use=LEFT_ALONE,
         value=None,
         when="never set by pdlab",
@@ -509,7 +509,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="CUDA_VISIBLE_DEVICES",
-        library="cuda",
+        read_by="cuda",
         use=LEFT_ALONE,
         value=None,
         when="never set by pdlab",

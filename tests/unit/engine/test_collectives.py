@@ -33,7 +33,7 @@ def test_a_row_says_what_when_why_and_from_where(knob: Knob) -> None:
     assert knob.use in USES
     assert knob.when and knob.why.endswith(".") and knob.source
     assert set(knob.profiles) <= set(collectives.PROFILES)
-    assert (knob.value is None) == (knob.use == collectives.LEFT_ALONE or knob.library == collectives.FLAG)
+    assert (knob.value is None) == (knob.use == collectives.LEFT_ALONE or knob.read_by == collectives.FLAG)
     assert isinstance(knob.value, (str, type(None))) or knob.shown, "a computed value needs words for it"
 
 
@@ -43,11 +43,11 @@ def test_no_name_has_two_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    "knob", [knob for knob in KNOBS if knob.library != collectives.FLAG], ids=lambda knob: knob.name
+    "knob", [knob for knob in KNOBS if knob.read_by != collectives.FLAG], ids=lambda knob: knob.name
 )
 def test_a_name_is_one_that_the_installed_library_reads(knob: Knob) -> None:
     # What CUDA reads is known from sglang, which sets or reads it, too.
-    library = "sglang" if knob.library == "cuda" else knob.library
+    library = "sglang" if knob.read_by == "cuda" else knob.read_by
     assert knob.name in RECORDED[library]["names"]
 
 
