@@ -23,6 +23,7 @@ from pdlab.evidence.comparisons import load_words
 from pdlab.evidence.goods import NO_LIMITS, limits_of, scales
 from pdlab.evidence.legs import Leg
 from pdlab.evidence.model import Arm, Cell, Doubt, Evidence, Load, PointRow, RateRow, WinnerCell
+from pdlab.evidence.verdicts import with_steps
 from pdlab.evidence.what_ifs import WhatIf, what_ifs_of
 from pdlab.report.formatting import ms, tok_s
 from pdlab.report.workloads import workload
@@ -116,11 +117,13 @@ def compared_lines(evidence: Evidence, width: int = WIDTH) -> list[str]:
 
 
 def _verdicts(evidence: Evidence, width: int) -> list[str]:
+    # Where a sentence does not depend on the limits it is said once.
+    said = {f"{row.workload}: {row.sentence}": step for row, step in with_steps(evidence.verdicts)}
     shown = []
-    for row in evidence.verdicts:
-        shown += ["", *_wrapped(f"{row.workload}: {row.sentence}", width)]
-        if row.next_measurement:
-            shown += _wrapped(f"next: {row.next_measurement}", width, "  ")
+    for words, step in said.items():
+        shown += ["", *_wrapped(words, width)]
+        if step:
+            shown += _wrapped(f"next: {step}", width, "  ")
     return shown
 
 

@@ -49,6 +49,12 @@ def verdict_of(
     return row.model_copy(update={"sentence": f"{row.sentence}{left}{beside}."})
 
 
+def with_steps(verdicts: Sequence[VerdictRow]) -> list[tuple[VerdictRow, str | None]]:
+    """Each verdict and what is to be measured next, which verdicts in a row that want the same say once: the last does."""
+    wanted: list[str | None] = [*(row.next_measurement for row in verdicts), None]
+    return [(row, wanted[at] if wanted[at] != wanted[at + 1] else None) for at, row in enumerate(verdicts)]
+
+
 def _nothing_to_say(
     workload: str, limits: LimitSet, arms: Sequence[Arm], samples: Sequence[Sample], refused: Sequence[str]
 ) -> VerdictRow:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pdlab.evidence.model import Evidence, WinnerCell
+from pdlab.evidence.verdicts import with_steps
 from pdlab.report import formatting
 from pdlab.report.arm_tables import WorkloadTable, workload_tables
 from pdlab.report.checks import doubt_rows, failed_checks
@@ -57,8 +58,8 @@ def evidence_blocks(evidence: Evidence) -> list[str]:
 def _verdicts(evidence: Evidence) -> str:
     lines = [
         f"- **{text(row.workload)}, {text(limit_words(row.limits))}**: {text(row.sentence)}"
-        + (f" Next: {text(row.next_measurement)}" if row.next_measurement else "")
-        for row in evidence.verdicts
+        + (f" Next: {text(step)}" if step else "")
+        for row, step in with_steps(evidence.verdicts)
     ]
     return "Verdicts:\n\n" + "\n".join(lines)
 

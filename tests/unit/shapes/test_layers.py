@@ -25,6 +25,7 @@ def resolved(*layers: str, **more: Any) -> tuple[dict[str, Any] | None, list[Fau
         ("eight-billion",),
         ("eight-billion", "arms"),
         ("eight-billion", "arms", "arms-with-chat"),
+        ("eight-billion", "arms", "rates"),
     ],
     ids=" ".join,
 )
@@ -36,8 +37,16 @@ def test_a_layer_is_without_a_fault_and_this_engine_knows_every_flag(layers: tup
         assert unknown_flags(plan) == []
 
 
-def test_the_arms_can_be_up_together() -> None:
-    plan, _faults = resolved("machine", "eight-billion", "arms")
+@pytest.mark.parametrize("arm", ["tp2", "chunk-2048", "chunk-16384", "mixed", "prefill-graphs"])
+def test_a_layer_of_tuning_is_without_a_fault_and_this_engine_knows_every_flag(arm: str) -> None:
+    plan, faults = resolved("machine", "eight-billion", "tuning", pd_arm=arm)
+    assert plan is not None, faults
+    assert unknown_flags(plan) == []
+
+
+@pytest.mark.parametrize("layers", [("arms",), ("arms", "rates"), ("tuning",)], ids=" ".join)
+def test_the_arms_can_be_up_together(layers: tuple[str, ...]) -> None:
+    plan, _faults = resolved("machine", "eight-billion", *layers)
     assert plan is not None
     servers = [server for arm in plan["arms"] for server in arm["servers"]]
     ports = [server[key] for server in servers for key in ("port", "nccl_port", "bootstrap_port") if server[key]]
