@@ -10,8 +10,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
-from pdlab.analysis.goodput import Goodput, Limits, goodput
+from pdlab.analysis.goodput import Goodput, Limits, any_of_limits, goodput
 from pdlab.analysis.held import Held
 from pdlab.analysis.measurement import Measurement
 from pdlab.analysis.refusal import RefusedError
@@ -22,7 +23,7 @@ from pdlab.evidence.cells import counting, samples_of
 from pdlab.evidence.comparisons import load_words
 from pdlab.evidence.goods import NO_LIMITS, limits_of, scales
 from pdlab.evidence.legs import Leg
-from pdlab.evidence.model import Arm, Cell, Doubt, Evidence, Load, PointRow, RateRow, WinnerCell
+from pdlab.evidence.model import Arm, Cell, Doubt, Evidence, LimitSet, Load, PointRow, RateRow, VerdictRow, WinnerCell
 from pdlab.evidence.verdicts import with_steps
 from pdlab.evidence.what_ifs import WhatIf, what_ifs_of
 from pdlab.report.formatting import ms, tok_s
@@ -31,6 +32,9 @@ from pdlab.report.workloads import workload
 WIDTH = 80
 # Doubts that are said one by one, each with its own words in front.
 _LISTED = {"left_out": "left out", "unlike": "left out", "damaged": "damaged", "no_request_times": "no limits asked of"}
+
+# Stands for a verdict's limits while it is held against another one.
+LIMITS_HERE = "\0"
 
 Place = tuple[str, int, str]
 _TIMES = ("ttft", "tpot")
@@ -117,33 +121,43 @@ def compared_lines(evidence: Evidence, width: int = WIDTH) -> list[str]:
 
 
 def _verdicts(evidence: Evidence, width: int) -> list[str]:
-    # Where a sentence does not depend on the limits it is said once.
-    said = {f"{row.workload}: {row.sentence}": step for row, step in with_steps(evidence.verdicts)}
-    shown = []
-    for words, step in said.items():
-        shown += ["", *_wrapped(words, width)]
-        if step:
-            shown += _wrapped(f"next: {step}", width, "  ")
+    """Each sentence once: what holds alike under several limits names them all."""
+    shown: list[str] = []
+    for (name, alike), group in groupby(with_steps(evidence.verdicts), lambda one: _but_for_limits(one[0])):
+        rows, steps = zip(*group, strict=True)
+        words = alike.replace(LIMITS_HERE, any_of_limits([limits_of(row.limits) for row in rows]))
+        shown += ["", *_wrapped(f"{name}: {words}", width)]
+        if steps[-1]:
+            shown += _wrapped(f"next: {steps[-1]}", width, "  ")
     return shown
+
+
+def _but_for_limits(row: VerdictRow) -> tuple[str, str]:
+    """A verdict's workload, and its sentence with a mark where its limits stand."""
+    return row.workload, row.sentence.replace(limits_of(row.limits).words(), LIMITS_HERE)
 
 
 def _winners(evidence: Evidence, width: int) -> list[str]:
-    """A table for each workload and limits: good requests per second of each arm by load, and the highest rates."""
+    """Tables of good requests a second of each arm by load, and the highest rates: one for limits that make no difference."""
     shown: list[str] = []
-    arms = [arm.name for arm in evidence.arms]
     per_gpu = ", winners per GPU" if set(scales(evidence.arms).values()) != {1.0} else ""
-    for name, limits in dict.fromkeys((row.workload, row.limits) for row in evidence.verdicts):
-        cells = [cell for cell in evidence.winners if (cell.workload, cell.limits) == (name, limits)]
-        rates = {row.arm: row for row in evidence.rates if (row.workload, row.limits) == (name, limits)}
-        if not cells and not rates:
-            continue
-        what = "requests/s" if limits == NO_LIMITS else f"good requests/s ({limits_of(limits).words()})"
-        shown += ["", *_wrapped(f"{name}, {what}{per_gpu}", width)]
-        shown += _winners_table(arms, cells, width)
-        if rates:
-            kept = ", ".join(f"{arm} {_highest(row)}" for arm, row in rates.items())
-            shown += _wrapped(f"highest rate that keeps them: {kept}", width, "  ")
+    asked = dict.fromkeys((row.workload, row.limits) for row in evidence.verdicts)
+    tables = [(name, _won(name, limits, evidence, width), limits) for name, limits in asked]
+    for (name, table), group in groupby(tables, lambda one: one[:2]):
+        words = any_of_limits([limits_of(limits) for _name, _table, limits in group])
+        what = "requests/s" if words == limits_of(NO_LIMITS).words() else f"good requests/s ({words})"
+        shown += ["", *_wrapped(f"{name}, {what}{per_gpu}", width), *table] if table else []
     return shown
+
+
+def _won(name: str, limits: LimitSet, evidence: Evidence, width: int) -> list[str]:
+    """One workload under one set of limits: its table, and the rates below it."""
+    arms = [arm.name for arm in evidence.arms]
+    cells = [cell for cell in evidence.winners if (cell.workload, cell.limits) == (name, limits)]
+    rates = [row for row in evidence.rates if (row.workload, row.limits) == (name, limits)]
+    kept = ", ".join(f"{row.arm} {_highest(row)}" for row in rates)
+    below = _wrapped(f"highest rate that keeps them: {kept}", width, "  ") if rates else []
+    return [*_winners_table(arms, cells, width), *below]
 
 
 def _winners_table(arms: Sequence[str], cells: Sequence[WinnerCell], width: int) -> list[str]:

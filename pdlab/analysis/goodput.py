@@ -9,12 +9,14 @@ The quantity is DistServe's (arXiv 2401.09670).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pdlab.analysis.measurement import Measurement, Requests
 from pdlab.analysis.refusal import RefusedError
 
 Z_95 = 1.959963984540054
+_NAMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,22 @@ class Limits:
 
     def words(self) -> str:
         """ "TTFT <= 1000 ms, TPOT <= 8 ms"."""
-        named = (("TTFT", self.ttft_ms), ("TPOT", self.tpot_ms), ("E2E", self.e2e_ms))
-        return ", ".join(f"{name} <= {value:g} ms" for name, value in named if value is not None) or "no limit"
+        return any_of_limits([self])
+
+
+def any_of_limits(limits: Sequence[Limits]) -> str:
+    """ "TTFT <= 1000 ms, TPOT <= 6, 8 or 12 ms" where one value alone differs; otherwise one set after the other."""
+    values = {name: list(dict.fromkeys(getattr(each, name) for each in limits)) for name in _NAMES}
+    differing = [found for found in values.values() if len(found) > 1]
+    if len(differing) > 1 or any(None in found for found in differing):
+        return " or ".join(dict.fromkeys(each.words() for each in limits))
+    said = (f"{_NAMES[name]} <= {_either(found)} ms" for name, found in values.items() if found[0] is not None)
+    return ", ".join(said) or "no limit"
+
+
+def _either(values: Sequence[float]) -> str:
+    *most, last = (f"{value:g}" for value in values)
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,8 @@ def new_document(
     if unknown:
         raise ArmsError(f"--arms: there is no arm {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
     if len(arms) < 2 or len(set(arms)) < len(arms):
-        raise ArmsError(f"--arms: name two different arms or more, of {', '.join(known)}")
+        alone = f"; {arms[0]} alone is deployed and measured by `pdlab up -e pd_arm={arms[0]}`" if arms else ""
+        raise ArmsError(f"--arms: name two different arms or more, of {', '.join(known)}{alone}")
     if repeats < 1:
         raise ArmsError(f"--repeats: {repeats} is no number of repeats; write 1 or more")
     clash = port_clash(plan, arms) if resident else None

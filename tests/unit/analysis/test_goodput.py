@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdlab.analysis.goodput import Limits, goodput, wilson
+from pdlab.analysis.goodput import Limits, any_of_limits, goodput, wilson
 from pdlab.analysis.measurement import Requests
 from pdlab.analysis.rate_search import highest_rate
 from pdlab.analysis.refusal import RefusedError
@@ -107,3 +107,19 @@ def test_unlike_points_or_a_closed_loop_have_no_highest_rate() -> None:
         highest_rate([at(2, 100), with_requests([(1, 1)], rate_s=2, input_len=9)], LIMITS)
     with pytest.raises(RefusedError, match="open loop"):
         highest_rate([with_requests([(1, 1)])], LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ([Limits(2000, 6)], "TTFT <= 2000 ms, TPOT <= 6 ms"),
+        ([Limits(2000, 6), Limits(2000, 8)], "TTFT <= 2000 ms, TPOT <= 6 or 8 ms"),
+        ([Limits(8, 6), Limits(8, 8), Limits(8, 12.5)], "TTFT <= 8 ms, TPOT <= 6, 8 or 12.5 ms"),
+        ([Limits(2000, 6), Limits(1000, 8)], "TTFT <= 2000 ms, TPOT <= 6 ms or TTFT <= 1000 ms, TPOT <= 8 ms"),
+        ([Limits(2000), Limits(2000, 8)], "TTFT <= 2000 ms or TTFT <= 2000 ms, TPOT <= 8 ms"),
+        ([Limits(e2e_ms=900), Limits(e2e_ms=900)], "E2E <= 900 ms"),
+        ([Limits()], "no limit"),
+    ],
+)
+def test_limits_of_several_verdicts_are_named_together(limits: list[Limits], words: str) -> None:
+    assert any_of_limits(limits) == words

@@ -359,8 +359,9 @@ def test_an_inventory_that_changes_while_the_run_goes_on_ends_it(box: Box, conso
     ("arms", "repeats", "words"),
     [
         (["pd", "x"], 1, "there is no arm 'x'; there are pd, colocated, dp2"),
-        (["pd"], 1, "name two different arms or more"),
+        (["pd"], 1, "of pd, colocated, dp2; pd alone is deployed and measured by `pdlab up -e pd_arm=pd`"),
         (["pd", "pd"], 1, "name two different arms or more"),
+        ([], 1, "name two different arms or more, of pd, colocated, dp2$"),
         (["pd", "dp2"], 0, "0 is no number of repeats"),
     ],
 )

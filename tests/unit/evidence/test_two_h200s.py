@@ -175,6 +175,16 @@ def test_an_advice_that_several_verdicts_give_is_printed_once(rates: Evidence) -
     assert shown.count("next:") == len({row.next_measurement for row in rates.verdicts}) == 5
 
 
+def test_verdicts_that_differ_in_their_limits_alone_are_one_sentence_that_names_them_all(rates: Evidence) -> None:
+    shown = " ".join(" ".join(compared_lines(rates)).split())
+    assert shown.count("short: Do not use PD: ") == 1
+    assert "short: Do not use PD: under TTFT <= 2000 ms, TPOT <= 6, 8 or 12 ms pd serves 25 % fewer" in shown
+    assert shown.count("rag: Use PD: ") == shown.count("long-input: Use PD: ") + 1 == 3
+    assert "under TTFT <= 2000 ms, TPOT <= 8 or 12 ms pd serves 8 % fewer" in shown
+    assert shown.count("short, good requests/s") == 1
+    assert "short, good requests/s (TTFT <= 2000 ms, TPOT <= 6, 8 or 12 ms) load pd tp2 dp2 winner 16 20.44" in shown
+
+
 def test_a_verdict_that_no_limits_change_is_printed_once(tmp_path: Path) -> None:
     found = build_evidence(legs_of(RunFolder.open(unpacked("tuning/run.tar.xz", tmp_path))), "tuning")
     assert len(found.verdicts) == 3
