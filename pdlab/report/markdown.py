@@ -25,7 +25,7 @@ from pdlab.loose import as_rows
 from pdlab.report import formatting
 from pdlab.report.headline import headline
 from pdlab.report.markdown_evidence import evidence_blocks
-from pdlab.report.markdown_text import fenced, table, text
+from pdlab.report.markdown_text import code, fenced, table, text
 from pdlab.report.next_steps import next_steps
 from pdlab.report.workloads import load, load_heading, workload
 from pdlab.results.build import build_report
@@ -64,7 +64,10 @@ def section(contents: RunContents, report: Report | None = None, evidence: Evide
     blocks += [_failure(point) for point in failed]
     blocks += shown
     steps = next_steps(contents, report)
-    blocks.append("Next:\n\n" + "\n".join(f"- {text(step.text)}{_inline(step.command)}" for step in steps))
+    blocks.append(
+        "Next:\n\n"
+        + "\n".join(f"- {text(step.text)}{f' {code(step.command)}' if step.command else ''}" for step in steps)
+    )
     blocks.append(f"Full report: [{text(report.run)}/{layout.REPORT}]({report.run}/{layout.REPORT})")
     return "\n\n".join(blocks) + "\n"
 
@@ -227,13 +230,6 @@ def _point(point: Point) -> list[str]:
 
 def _failure(point: Point) -> str:
     return f"Error lines of {text(point.label)}:\n\n" + fenced("\n".join(point.error_lines))
-
-
-def _inline(command: str | None) -> str:
-    if not command:
-        return ""
-    ticks = "`" * (max((len(found) for found in re.findall(r"`+", command)), default=0) + 1)
-    return f" {ticks}{' '.join(command.split())}{ticks}"
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from pdlab.report import formatting
 from pdlab.report.arm_tables import WorkloadTable, workload_tables
 from pdlab.report.checks import doubt_rows, failed_checks
 from pdlab.report.loads import limit_words, load_words
-from pdlab.report.markdown_text import table, text
+from pdlab.report.markdown_text import code, table, text
 from pdlab.report.request_time import PARTS, request_times
 from pdlab.report.winners import how_won, rates
 
@@ -58,10 +58,17 @@ def evidence_blocks(evidence: Evidence) -> list[str]:
 def _verdicts(evidence: Evidence) -> str:
     lines = [
         f"- **{text(row.workload)}, {text(limit_words(row.limits))}**: {text(row.sentence)}"
-        + (f" Next: {text(step)}" if step else "")
+        + (f" Next: {_advice(step)}" if step else "")
         for row, step in with_steps(evidence.verdicts)
     ]
     return "Verdicts:\n\n" + "\n".join(lines)
+
+
+def _advice(step: str) -> str:
+    """What to measure next: a command that stands between backticks is code, to be copied as it is."""
+    said, _tick, rest = step.partition("`")
+    command, closed, after = rest.partition("`")
+    return " ".join(filter(None, (text(said), code(command), text(after)))) if closed else text(step)
 
 
 def _arms(workload: WorkloadTable) -> str:

@@ -16,6 +16,12 @@ def text(value: object) -> str:
     return _SPECIAL.sub(r"\\\1", " ".join(plain_text(str(value)).split()))
 
 
+def code(value: str) -> str:
+    """Any text as code within a line, between more backticks than it holds in a row."""
+    ticks = "`" * (max((len(found) for found in re.findall(r"`+", value)), default=0) + 1)
+    return f"{ticks}{' '.join(value.split())}{ticks}"
+
+
 def fenced(value: str) -> str:
     """Lines as a code block whose fence is longer than any run of backticks in it."""
     longest = max((len(ticks) for ticks in re.findall(r"`+", value)), default=0)

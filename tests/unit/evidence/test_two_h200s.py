@@ -185,6 +185,15 @@ def test_verdicts_that_differ_in_their_limits_alone_are_one_sentence_that_names_
     assert "short, good requests/s (TTFT <= 2000 ms, TPOT <= 6, 8 or 12 ms) load pd tp2 dp2 winner 16 20.44" in shown
 
 
+def test_findings_show_what_to_measure_next_as_code(rates: Evidence, rates_run: Path) -> None:
+    body = section(RunFolder.open(rates_run).read(), evidence=rates)
+    layers = " ".join(
+        f"-e @docs/evidence/h200x2/layers/{name}.yml" for name in ("machine", "eight-billion", "arms", "rates")
+    )
+    assert f" Next: 5 repeats would narrow the interval: `pdlab bench -i two-gpus {layers} --arms pd,tp2,dp2 " in body
+    assert "\\`" not in body
+
+
 def test_a_verdict_that_no_limits_change_is_printed_once(tmp_path: Path) -> None:
     found = build_evidence(legs_of(RunFolder.open(unpacked("tuning/run.tar.xz", tmp_path))), "tuning")
     assert len(found.verdicts) == 3
