@@ -123,7 +123,7 @@ def compared_lines(evidence: Evidence, width: int = WIDTH) -> list[str]:
 def _verdicts(evidence: Evidence, width: int) -> list[str]:
     """Each sentence once: what holds alike under several limits names them all."""
     shown: list[str] = []
-    for (name, alike), group in groupby(with_steps(evidence.verdicts), lambda one: _but_for_limits(one[0])):
+    for (name, alike, _step), group in groupby(with_steps(evidence.verdicts), lambda one: _but_for_limits(one[0])):
         rows, steps = zip(*group, strict=True)
         words = alike.replace(LIMITS_HERE, any_of_limits([limits_of(row.limits) for row in rows]))
         shown += ["", *_wrapped(f"{name}: {words}", width)]
@@ -132,9 +132,9 @@ def _verdicts(evidence: Evidence, width: int) -> list[str]:
     return shown
 
 
-def _but_for_limits(row: VerdictRow) -> tuple[str, str]:
-    """A verdict's workload, and its sentence with a mark where its limits stand."""
-    return row.workload, row.sentence.replace(limits_of(row.limits).words(), LIMITS_HERE)
+def _but_for_limits(row: VerdictRow) -> tuple[str, str, str | None]:
+    """A verdict's workload, its sentence with a mark where its limits stand, and what to measure next."""
+    return row.workload, row.sentence.replace(limits_of(row.limits).words(), LIMITS_HERE), row.next_measurement
 
 
 def _winners(evidence: Evidence, width: int) -> list[str]:

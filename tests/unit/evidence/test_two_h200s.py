@@ -175,6 +175,12 @@ def test_an_advice_that_several_verdicts_give_is_printed_once(rates: Evidence) -
     assert shown.count("next:") == len({row.next_measurement for row in rates.verdicts}) == 5
 
 
+def test_no_advice_is_lost_where_verdicts_alike_give_different_ones(rates: Evidence) -> None:
+    own = [row.model_copy(update={"next_measurement": f"measure {at}."}) for at, row in enumerate(rates.verdicts)]
+    shown = "\n".join(compared_lines(rates.model_copy(update={"verdicts": own})))
+    assert [f"next: measure {at}." in shown for at in range(12)] == [True] * 12
+
+
 def test_verdicts_that_differ_in_their_limits_alone_are_one_sentence_that_names_them_all(rates: Evidence) -> None:
     shown = " ".join(" ".join(compared_lines(rates)).split())
     assert shown.count("short: Do not use PD: ") == 1
