@@ -285,7 +285,8 @@ class Bench:
     def whole(self) -> Row:
         """`pdlab up` where nothing is installed: no environment, no cache."""
         self.pdlab("down")
-        shutil.rmtree(self.root, ignore_errors=True)  # No other row need have run before.
+        if self.root.exists():  # No other row need have run before.
+            shutil.rmtree(self.root)
         env = {**self.env, "UV_CACHE_DIR": str(self.scratch / "cache-whole")}
         seconds = timed(lambda: run([BIN / "pdlab", "up"], env))
         return Row("whole `pdlab up`, nothing installed", seconds, None, 300.0)

@@ -25,7 +25,7 @@ from pdlab.report.baseline import COLUMNS, UNKNOWN, Baseline, load_baselines
 from pdlab.report.charts import ArmLooks, Chart, ChartSections, Samples, chart_sections
 from pdlab.report.headline import headline
 from pdlab.report.loads import limit_words, load_words
-from pdlab.report.next_steps import Step, next_steps
+from pdlab.report.next_steps import Step, around_command, next_steps
 from pdlab.report.request_time import PARTS, RequestTime, request_times
 from pdlab.report.run_view import LegView, engine_key, grouped, leg_view, preflight_key
 from pdlab.report.topology_drawing import drawing
@@ -221,11 +221,8 @@ def _steps(own: Leg | None, evidence: Evidence) -> list[Step]:
 
 def _step(text: str) -> Step:
     """An advice as a step: a command that stands in it between backticks becomes the step's command."""
-    said, tick, rest = text.partition("`")
-    command, closed, after = rest.partition("`")
-    if not tick or not closed:
-        return Step(text)
-    return Step(f"{said.rstrip(' :')}{after.rstrip()}:", command)
+    said, command, after = around_command(text)
+    return Step(text) if command is None else Step(f"{said.rstrip(' :')}{after.rstrip()}:", command)
 
 
 def _model_names(legs: Sequence[Leg]) -> list[str]:

@@ -12,6 +12,7 @@ from pdlab.report.arm_tables import WorkloadTable, workload_tables
 from pdlab.report.checks import doubt_rows, failed_checks
 from pdlab.report.loads import limit_words, load_words
 from pdlab.report.markdown_text import code, table, text
+from pdlab.report.next_steps import around_command
 from pdlab.report.request_time import PARTS, request_times
 from pdlab.report.winners import how_won, rates
 
@@ -66,9 +67,8 @@ def _verdicts(evidence: Evidence) -> str:
 
 def _advice(step: str) -> str:
     """What to measure next: a command that stands between backticks is code, to be copied as it is."""
-    said, _tick, rest = step.partition("`")
-    command, closed, after = rest.partition("`")
-    return " ".join(filter(None, (text(said), code(command), text(after)))) if closed else text(step)
+    said, command, after = around_command(step)
+    return " ".join(part for part in (text(said), command and code(command), text(after)) if part)
 
 
 def _arms(workload: WorkloadTable) -> str:

@@ -24,6 +24,16 @@ class Step:
     command: str | None = None
 
 
+def around_command(advice: str) -> tuple[str, str | None, str]:
+    """An advice as its words, the command that stands between backticks in it, and the words after that.
+
+    Without a pair of backticks all of it is words.
+    """
+    said, _tick, rest = advice.partition("`")
+    command, closed, after = rest.partition("`")
+    return (said, command, after) if closed else (advice, None, "")
+
+
 def next_steps(contents: RunContents, report: Report) -> list[Step]:
     """The next things to do, most useful first."""
     option = _options(report)

@@ -22,9 +22,10 @@ from pdlab.report.headline import headline
 from pdlab.results.build import build_report
 from pdlab.store import RunFolder
 
+from .raw_lines import good_s
+
 HERE = Path(__file__).parents[3] / "docs" / "evidence" / "h200x1"
 RUN = HERE / "arms"
-TTFT_S = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +37,9 @@ def document(name: str) -> Any:
     return json.loads((HERE / name).read_text())
 
 
-def good_s(arm: str, rate: str, tpot_ms: float) -> list[float]:
-    """Good requests a second of each repeat, counted from the raw lines without the project's code."""
-    counted = []
-    for path in sorted(RUN.glob(f"legs/*-{arm}-r?/bench/{rate}.jsonl")):
-        raw = json.loads(path.read_text())
-        rows = zip(raw["ttfts"], raw["itls"], raw["output_lens"], strict=True)
-        kept = [ttft <= TTFT_S and sum(itls) / (length - 1) <= tpot_ms / 1000 for ttft, itls, length in rows]
-        counted.append(sum(kept) / raw["duration"])
+def each_repeat(arm: str, rate: str, tpot_ms: float) -> list[float]:
+    """Good requests a second of each repeat."""
+    counted = [good_s(path, tpot_ms) for path in sorted(RUN.glob(f"legs/*-{arm}-r?/bench/{rate}.jsonl"))]
     assert len(counted) == 3
     return counted
 
@@ -75,7 +71,7 @@ def test_no_limit_tells_two_servers_on_one_gpu_from_one(
     assert (row.answer, row.repeats) == ("cannot tell", 3)
     assert [row.effect, row.low, row.high] == pytest.approx([effect, low, high], abs=0.001)
     for arm, value in (("pd", pd), ("colocated", colocated)):
-        assert statistics.mean(good_s(arm, "r4-n64", tpot_ms)) == pytest.approx(value, abs=0.005)
+        assert statistics.mean(each_repeat(arm, "r4-n64", tpot_ms)) == pytest.approx(value, abs=0.005)
 
 
 def test_a_verdict_on_servers_that_share_a_gpu_says_so_wherever_it_is_quoted(found: Evidence) -> None:
@@ -88,7 +84,7 @@ def test_a_verdict_on_servers_that_share_a_gpu_says_so_wherever_it_is_quoted(fou
 def test_above_what_either_keeps_the_one_server_wins(found: Evidence) -> None:
     (row,) = (row for row in found.winners if row.load.rate_s == 8 and row.limits.tpot_ms == 25)
     assert row.winner == "colocated"
-    means = [statistics.mean(good_s(arm, "r8-n72", 25)) for arm in ("pd", "colocated")]
+    means = [statistics.mean(each_repeat(arm, "r8-n72", 25)) for arm in ("pd", "colocated")]
     assert means == pytest.approx([0.70, 2.72], abs=0.005)
 
 

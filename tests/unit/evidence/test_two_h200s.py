@@ -20,9 +20,10 @@ from pdlab.report.markdown import section
 from pdlab.results.build import build_report
 from pdlab.store import RunFolder
 
+from .raw_lines import good_s
+
 HERE = Path(__file__).parents[3] / "docs" / "evidence" / "h200x2"
 RUN = HERE / "rag-repeats"
-TTFT_S = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +46,6 @@ def rates_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def rates(rates_run: Path) -> Evidence:
     return build_evidence(legs_of(RunFolder.open(rates_run)), "rates")
-
-
-def good_s(path: Path, tpot_ms: float) -> float:
-    """Good requests a second of one raw file, counted without the project's code."""
-    raw = json.loads(path.read_text())
-    rows = zip(raw["ttfts"], raw["itls"], raw["output_lens"], strict=True)
-    kept = [ttft <= TTFT_S and sum(itls) / (length - 1) <= tpot_ms / 1000 for ttft, itls, length in rows]
-    return sum(kept) / float(raw["duration"])
 
 
 def test_three_paired_repeats_of_each_arm_are_whole_and_all_points_count(found: Evidence) -> None:
